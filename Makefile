@@ -1,0 +1,63 @@
+# The commands people rely on; each target says what it leaves behind.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON  ?= python3
+VENV    := .venv
+UV      := $(VENV)/bin/uv
+UV_PIN  := 0.13.8
+SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
+PACKAGES := dial-lb dial-lb-haproxy dial-lab
+EDITABLE := -e . -e lb-adapters/haproxy -e lab
+
+.PHONY: help setup setup-dev lock demo test check bench clean
+
+help: ## this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(VENV)/.setup ## what the product, the lab and the demo need
+
+setup-dev: $(VENV)/.setup-dev ## the rest that tests and benchmarks need
+
+# System packages first: python3-venv may be what makes the environment possible at all.
+$(VENV)/.setup: requirements.lock pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml
+	@scripts/system-packages lean
+	@test -x $(UV) || { $(PYTHON) -m venv $(VENV) && $(VENV)/bin/pip install --quiet uv==$(UV_PIN); }
+	@$(UV) pip install --quiet --python $(VENV)/bin/python --require-hashes -r requirements.lock
+	@$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation $(EDITABLE)
+	@touch $@
+
+$(VENV)/.setup-dev: $(VENV)/.setup requirements-dev.lock
+	@scripts/system-packages dev
+	@$(UV) pip install --quiet --python $(VENV)/bin/python --require-hashes -r requirements-dev.lock
+	@touch $@
+
+lock: ## resolve anew into the two lock files (exact versions, hashes, no index)
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-package dial-lb --no-emit-package dial-lb-haproxy --no-emit-package dial-lab \
+	  --group build --custom-compile-command "make lock" \
+	  pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml -o requirements.lock
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	  --no-emit-package dial-lb --no-emit-package dial-lb-haproxy --no-emit-package dial-lab \
+	  --group build --group lint --group test --constraint requirements.lock --custom-compile-command "make lock" \
+	  pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml -o requirements-dev.lock
+
+demo: setup ## the main job on real parts: out/demo/report.json and out/demo/timeline.png
+	@$(VENV)/bin/dial-lab demo
+
+test: setup-dev ## the whole test suite, real HAProxy included
+	@$(VENV)/bin/python -m pytest
+
+check: setup-dev ## format, lint, types, import rules
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+	@$(VENV)/bin/lint-imports
+
+bench: setup-dev ## every benchmark, one line of JSON each
+	@for module in $$(ls benchmarks/*.py | grep -v __init__ | xargs -n1 basename | sed 's/\.py$$//'); do \
+	  echo "== $$module"; $(VENV)/bin/python -m benchmarks.$$module --json | tail -1; done
+
+clean: ## the environment and everything that runs leave behind
+	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

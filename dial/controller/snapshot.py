@@ -1,0 +1,50 @@
+"""What the runtime shows to the outside: one immutable snapshot a tick.
+
+The service, the live view and the metrics read snapshots; they never reach into the
+runtime.  Publishing is a single assignment, so a reader sees a whole tick or the one
+before it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from dial.types import ApplyReport, Mode, Observation, Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The controller after one tick (or before its first, with all of the last four empty)."""
+
+    service: str
+    adapter: str
+    mode: Mode
+    started_s: float
+    at_s: float
+    observation: Observation | None = None
+    plan: Plan | None = None
+    report: ApplyReport | None = None
+    """The last write to the balancer, of this tick or an earlier one."""
+    trouble: str | None = None
+    """Why this tick made no plan: the balancer cannot be read, for instance."""
+
+
+class Publisher:
+    """Holds the newest snapshot and a bounded history."""
+
+    def __init__(self, first: Snapshot, history: int = 300) -> None:
+        self._history: deque[Snapshot] = deque([first], maxlen=history)
+
+    @property
+    def current(self) -> Snapshot:
+        """The newest snapshot."""
+        return self._history[-1]
+
+    def history(self, last: int) -> tuple[Snapshot, ...]:
+        """The newest ``last`` snapshots, oldest first."""
+        return tuple(self._history)[-last:] if last > 0 else ()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Make ``snapshot`` the current one."""
+        self._history.append(snapshot)

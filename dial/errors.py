@@ -1,0 +1,67 @@
+"""The exceptions of the project, as one tree.
+
+Every message names what is wrong, where, and what is allowed, in that order, because it
+is read at night by somebody who has never seen the code::
+
+    DialError
+    |-- SettingError        a configuration value out of range or of the wrong kind
+    |-- ModelError          a model file that must not be used
+    |-- RecordingError      a recording that cannot be replayed
+    |-- IntakeError         a sample or command from outside that was refused
+    |-- BalancerError       the load balancer could not be read or written
+    |   |-- BalancerUnreachable   nobody answers at the socket
+    |   |-- BalancerRefused       it answered, and said no
+    |   |-- UnknownService        it has no pool of that name
+    |   `-- StalePlan             a newer plan was already applied
+    `-- LabError            the emulated machines cannot be built here
+"""
+
+from __future__ import annotations
+
+
+class DialError(Exception):
+    """Base of all errors a caller may want to catch."""
+
+
+class SettingError(DialError):
+    """A setting that cannot be used: names the setting, its value and what is allowed."""
+
+
+class ModelError(DialError):
+    """A model file with a wrong checksum, version or feature list."""
+
+
+class RecordingError(DialError):
+    """A recording that is truncated, of another format, or not ours."""
+
+
+class IntakeError(DialError):
+    """Something posted from outside was refused; ``reason`` is its counter's label."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class BalancerError(DialError):
+    """The load balancer could not be read or written."""
+
+
+class BalancerUnreachable(BalancerError):
+    """Nobody answers at the configured address."""
+
+
+class BalancerRefused(BalancerError):
+    """The load balancer answered and refused."""
+
+
+class UnknownService(BalancerError):
+    """The load balancer has no pool of the configured name."""
+
+
+class StalePlan(BalancerError):
+    """A plan older than the one in effect was offered."""
+
+
+class LabError(DialError):
+    """The lab cannot run here; the message says what it needs."""

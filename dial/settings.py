@@ -1,0 +1,214 @@
+"""Every setting of the controller, in one table that is checked when it is read.
+
+A configuration is one TOML file; any value can be overridden from the environment, as
+``DIAL_INTERVAL_S=5`` or, nested, ``DIAL_API__PORT=9200``.  Unknown names are refused: a
+misspelt setting that is silently ignored is worse than none.
+
+Defaults say where they come from.  Shares are fractions of the service's requests.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from dial.errors import SettingError
+from dial.types import Mode
+
+Fraction = Annotated[float, Field(ge=0.0, le=1.0, allow_inf_nan=False)]
+PositiveSeconds = Annotated[float, Field(gt=0.0, le=86_400.0, allow_inf_nan=False)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class AdapterSettings(_Table):
+    """Which load balancer, and how to reach it."""
+
+    name: str = Field(description="Entry-point name of an installed adapter, such as haproxy.")
+    options: dict[str, object] = Field(
+        default_factory=dict, description="The adapter's own options; it checks them itself."
+    )
+
+
+class BackendSettings(_Table):
+    """What the tenant knows of one backend."""
+
+    peak_rps: float | None = Field(
+        default=None,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Requests per second it can serve with nobody beside it; without it the "
+        "utilisation law on the agent's samples is used.",
+    )
+
+
+class ApiSettings(_Table):
+    """Where the controller listens for agents and readers."""
+
+    host: str = Field(default="127.0.0.1", description="Address to bind; loopback by default.")
+    port: int = Field(default=9180, ge=0, le=65_535, description="Port; 0 picks a free one.")
+    token: SecretStr | None = Field(
+        default=None, description="Token that writes need; prefer token_file."
+    )
+    token_file: Path | None = Field(
+        default=None, description="File that holds the token, readable by the controller only."
+    )
+
+
+class DetectorSettings(_Table):
+    """The paper's detector (2.3.1): T_x above a band for successive intervals."""
+
+    confidence: float = Field(
+        default=0.95, gt=0.5, lt=1.0, description="Two-sided confidence of the band (2.3.1)."
+    )
+    successive: int = Field(
+        default=2, ge=1, le=100, description="Intervals above the band that signal (2.5, step 1)."
+    )
+    learn_intervals: int = Field(
+        default=6, ge=3, le=10_000, description="Quiet intervals before the band is trusted."
+    )
+    memory_intervals: int = Field(
+        default=300,
+        ge=10,
+        le=1_000_000,
+        description="Quiet intervals after which the band has forgotten two thirds of the past.",
+    )
+
+
+class EstimatorSettings(_Table):
+    """Eq. 1 and what is made of its answer."""
+
+    smoothing: float = Field(
+        default=0.4,
+        gt=0.0,
+        le=1.0,
+        description="Weight of the newest interval in the running estimate of rho_bg; 1 trusts it "
+        "alone.",
+    )
+
+
+class GuardSettings(_Table):
+    """What keeps a plan from doing harm."""
+
+    min_requests: int = Field(
+        default=20,
+        ge=1,
+        description="Requests of one backend in one interval below which its T_x is not used: a "
+        "P90 of 20 has two requests above it.",
+    )
+    floor_share: Fraction = Field(
+        default=0.02,
+        description="Least share, as a fraction of the even share's whole, that a backend keeps so "
+        "that it still gives samples.",
+    )
+    max_step: Fraction = Field(
+        default=0.5,
+        description="Largest change of one backend's share in one tick, as a fraction of the even "
+        "share; a larger plan is reached in several ticks.",
+    )
+    hysteresis: Fraction = Field(
+        default=0.15,
+        description="Change of share below which nothing is written, as a fraction of the even "
+        "share.",
+    )
+    engage_rho_bg: Fraction = Field(
+        default=0.2, description="Estimated rho_bg at which load begins to move."
+    )
+    release_rho_bg: Fraction = Field(
+        default=0.1,
+        description="Estimated rho_bg below which, for release_intervals, it moves back.",
+    )
+    release_intervals: int = Field(default=2, ge=1, le=1_000)
+
+
+class RecordSettings(_Table):
+    """Where every tick is written down, as JSON lines that `dial replay` can run again."""
+
+    path: Path | None = Field(default=None, description="File to append to; none when not given.")
+    max_mib: float = Field(default=64.0, gt=0.0, description="Size at which the file is turned.")
+    keep: int = Field(default=4, ge=1, le=1_000, description="Turned files that are kept.")
+
+
+class Settings(BaseSettings):
+    """All settings of one controller, which looks after one service."""
+
+    model_config = SettingsConfigDict(
+        extra="forbid", frozen=True, env_prefix="DIAL_", env_nested_delimiter="__"
+    )
+
+    service: str = Field(min_length=1, description="The pool's name at the load balancer.")
+    mode: Mode = Field(
+        default=Mode.SHADOW, description="shadow computes and shows; enforce writes weights."
+    )
+    percentile: float = Field(
+        default=90.0, ge=50.0, le=99.9, description="The x of T_x, in percent."
+    )
+    interval_s: PositiveSeconds = Field(
+        default=10.0, description="Length of a tick; the paper's is 10 s (4.3.1)."
+    )
+    adapter: AdapterSettings
+    backends: dict[str, BackendSettings] = Field(default_factory=dict)
+    model: Path | None = Field(
+        default=None, description="Model file; the shipped starter model when not given."
+    )
+    api: ApiSettings = ApiSettings()
+    detector: DetectorSettings = DetectorSettings()
+    estimator: EstimatorSettings = EstimatorSettings()
+    guards: GuardSettings = GuardSettings()
+    record: RecordSettings = RecordSettings()
+    log_format: Literal["console", "json"] = Field(
+        default="console", description="How the controller's own log is written."
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class's signature
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Environment before file: an operator's override must win."""
+        return env_settings, init_settings
+
+
+def load_settings(path: Path) -> Settings:
+    """Read and check a configuration file.
+
+    Raises
+    ------
+    SettingError
+        If the file cannot be read, is no TOML, or holds a value that is not allowed; the
+        message names the setting, the value and what is allowed.
+    """
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingError(f"{path}: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingError(f"{path}: not TOML: {error}") from error
+    try:
+        return Settings(**table)
+    except ValidationError as error:
+        raise SettingError(f"{path}: {describe(error)}") from error
+
+
+def describe(error: ValidationError) -> str:
+    """One line for all that is wrong: setting, value (never a secret's), what is allowed."""
+    lines = []
+    for problem in error.errors(include_url=False, include_context=False):
+        name = ".".join(str(part) for part in problem["loc"])
+        given = "" if "token" in name or problem["type"] == "missing" else f" = {problem['input']!r}"
+        lines.append(f"{name}{given}: {problem['msg']}")
+    return "; ".join(lines)

@@ -1,0 +1,315 @@
+"""The values that flow from log line and /proc sample to weight.
+
+Everything here is immutable and made of the standard library only, so that every other
+part may import it and a recording of it replays.  The order of the classes is the order
+of the flow::
+
+    RequestWindow, AgentSample, ServerState -> Observation -> Verdict -> Plan -> ApplyReport
+
+Symbols of the paper (Javadi, Gandhi: DIAL, IEEE TCC 2019) that are kept as names:
+
+``T_x``
+    The x-th percentile of the response time of a backend in one interval
+    (``t_x_ms``).  Response time is measured at the load balancer, from the moment it
+    holds the request to the first byte of the answer.
+``T_c``
+    The x-th percentile of the time to connect to a backend (``t_c_ms``).
+``rho_fg``
+    The tenant's own use of a resource, as a fraction of its peak (0 to 1).
+``rho_bg``
+    The neighbour's use of it: the share of the resource's capacity that the tenant has
+    lost, 1 - (saturation throughput contended / quiet).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class NoData:
+    """A measurement that is not there, and why.
+
+    Absence is a value of its own: never 0, -1 or NaN, each of which some code
+    downstream would one day take for a measurement.
+    """
+
+    reason: str
+
+
+Measured = float | NoData
+"""A finite float in the unit of the field's name, or the reason for its absence."""
+
+
+class Cause(StrEnum):
+    """Why a backend is slower than expected: the classes of the classifier."""
+
+    NONE = "none"
+    """As fast as expected at its present load."""
+    LOAD = "load"
+    """The tenant's own load changed; nobody takes anything (the paper's delta-load)."""
+    CPU = "cpu"
+    NET = "net"
+    DISK = "disk"
+    LLC = "llc"
+    INTRA_APP = "intra-app"
+    """The application blocks itself (a lock, a pool); its resources are idle."""
+    SELF_LIMITED = "self-limited"
+    """The VM's own quota or the provider's allowance throttles it."""
+    UNKNOWN = "unknown"
+    """Slower than expected, but the signals needed to say why are missing."""
+
+    @property
+    def is_contention(self) -> bool:
+        """True when a neighbour takes a hardware resource."""
+        return self in (Cause.CPU, Cause.NET, Cause.DISK, Cause.LLC)
+
+
+class Mode(StrEnum):
+    """What the controller does with its plans."""
+
+    SHADOW = "shadow"
+    """Compute and show, write nothing (the default)."""
+    ENFORCE = "enforce"
+    """Write the weights to the load balancer."""
+
+
+# ---------------------------------------------------------------- what was seen
+
+
+@dataclass(frozen=True, slots=True)
+class RequestWindow:
+    """One backend's requests that ended within one tick, as the balancer logged them."""
+
+    requests: int
+    """Requests that ended, errors included."""
+    errors: int
+    """Of those, answered 5xx or broken off by the server or for want of one.
+
+    Their times are in no percentile: a fast error must not make a backend look fast.
+    """
+    rate_per_s: float
+    """Requests per second over the tick."""
+    t_x_ms: Measured
+    """The x-th percentile of the response time of the requests that succeeded."""
+    t_mean_ms: Measured
+    """Their mean response time."""
+    t_c_ms: Measured
+    """The x-th percentile of the connect time, of new connections only."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSample:
+    """What the tenant saw inside one VM over one interval.
+
+    Rates are per second of wall time: ``cores`` is CPU seconds a second, a ``fraction``
+    is of wall time and lies in [0, 1].  Fields are keyword-only in spirit: add freely,
+    the wire format carries names.
+    """
+
+    at_s: float
+    """End of the interval, seconds since the epoch by the VM's clock."""
+    interval_s: float
+    cpu_usr_cores: Measured
+    cpu_sys_cores: Measured
+    cpu_softirq_cores: Measured
+    cpu_iowait_cores: Measured
+    cpu_steal_cores: Measured
+    """Time the hypervisor gave to others while this VM wanted to run.
+
+    Zero proves nothing: many hypervisors do not fill it in.
+    """
+    cpu_capacity_cores: Measured
+    """CPU the VM may use when nobody contends for it."""
+    run_queue_wait_cores: Measured
+    """Time the application's threads were runnable but did not run, summed over them."""
+    psi_cpu_some_fraction: Measured
+    psi_io_some_fraction: Measured
+    psi_io_full_fraction: Measured
+    psi_memory_some_fraction: Measured
+    throttled_fraction: Measured
+    """Fraction of the scheduler's periods in which the VM's *own* quota throttled it."""
+    tcp_segments_out_per_s: Measured
+    tcp_retransmits_per_s: Measured
+    disk_busy_fraction: Measured
+    disk_bytes_per_s: Measured
+    net_rx_bytes_per_s: Measured
+    net_tx_bytes_per_s: Measured
+    agent_cpu_cores: Measured
+    """What the agent itself costs."""
+    agent_rss_mib: Measured
+
+
+METRIC_NAMES: tuple[str, ...] = tuple(
+    f.name for f in fields(AgentSample) if f.name not in ("at_s", "interval_s")
+)
+"""The measured fields of an :class:`AgentSample`, in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerState:
+    """One backend as the load balancer itself reports it."""
+
+    name: str
+    weight: int
+    """The weight in force now, on the scale of :class:`WeightMeaning`."""
+    configured_weight: int
+    """The weight in the balancer's own configuration: what a plan is undone to."""
+    usable: bool
+    """Up and not drained or in maintenance by the admin."""
+    in_flight: int
+    requests_total: int
+    """Counter since the balancer's start; tells lost log lines from missing traffic."""
+    errors_total: int
+
+
+class WeightKind(StrEnum):
+    """What a balancer's policy makes of a weight."""
+
+    REQUESTS = "requests"
+    """A weight is a share of requests (round robin)."""
+    CONCURRENCY = "concurrency"
+    """A weight is a share of requests in flight (least connections)."""
+    DRAW = "draw"
+    """A weight is a probability of being drawn, before load is compared (random)."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightMeaning:
+    """How an adapter's weights are to be read, declared by the adapter itself."""
+
+    kind: WeightKind
+    minimum: int
+    """Smallest weight that still receives traffic."""
+    maximum: int
+    zero_drains: bool
+    """Whether weight 0 takes a backend out (HAProxy) or is refused (Envoy)."""
+    probe: str | None = None
+    """How a backend without traffic can be probed, in the admin's words, if at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalancerState:
+    """One reading of the load balancer."""
+
+    epoch: str
+    """Changes when the balancer was restarted or reloaded, and weights may be lost."""
+    algorithm: str
+    meaning: WeightMeaning
+    servers: tuple[ServerState, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendObservation:
+    """Everything known of one backend for one tick."""
+
+    name: str
+    window: RequestWindow
+    sample: AgentSample | NoData
+    server: ServerState
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that can change a plan, for one tick: the only input of ``step`` but its state.
+
+    Raises nothing by itself; :mod:`dial.telemetry` builds it checked.
+    """
+
+    tick: int
+    now_s: float
+    """The controller's wall clock at the end of the interval."""
+    interval_s: float
+    """Length of the interval that the windows cover, as measured."""
+    epoch: str
+    algorithm: str
+    meaning: WeightMeaning
+    backends: tuple[BackendObservation, ...]
+    model_checksum: str
+    """Of the models in use: a plan made with other models is another plan."""
+
+
+# ---------------------------------------------------------------- what was decided
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What is held of one backend, with the evidence a person would ask for."""
+
+    cause: Cause
+    rho_fg: Measured
+    rho_bg: Measured
+    peak_rps: Measured
+    """r_i: requests per second the backend could serve with nobody beside it."""
+    expected_t_x_ms: Measured
+    """Upper edge of the band in which T_x was expected."""
+    evidence: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BackendPlan:
+    """What is wanted for one backend."""
+
+    name: str
+    verdict: Verdict
+    share: float
+    """Fraction of the service's requests, 0 to 1."""
+    weight: int
+    """The same as an integer weight in the balancer's own meaning."""
+
+
+class Action(StrEnum):
+    """What the plan does with the shares."""
+
+    HOLD = "hold"
+    """Nothing to do, or not enough is known to do it."""
+    SHIFT = "shift"
+    """Load moves away from (or, refined, partly back to) contended backends."""
+    RELEASE = "release"
+    """The neighbour is gone: back to the configured weights."""
+    RESTORE = "restore"
+    """The balancer lost the weights in force (reload, restart): write them again."""
+    OVERLOAD = "overload"
+    """More arrives than all backends together can serve: shares by capacity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The answer of ``step`` to one observation."""
+
+    tick: int
+    now_s: float
+    action: Action
+    reason: str
+    backends: tuple[BackendPlan, ...]
+    changes: tuple[tuple[str, int], ...] = field(default=())
+    """(backend, weight) where the weight wanted is not the weight in force."""
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Weight by backend name."""
+        return {b.name: b.weight for b in self.backends}
+
+
+# ---------------------------------------------------------------- what came of it
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyReport:
+    """What an adapter did with a set of weights."""
+
+    version: int
+    """The plan's version that was asked for (its tick)."""
+    at_s: float
+    """Wall clock when the weights were read back."""
+    wanted: tuple[tuple[str, int], ...]
+    in_effect: tuple[tuple[str, int], ...]
+    """Weights read back from the balancer after the write, of the backends asked for."""
+    failures: tuple[tuple[str, str], ...] = ()
+    """(backend, what the balancer said) where a weight was not taken."""
+
+    @property
+    def ok(self) -> bool:
+        """True when every weight asked for was read back."""
+        return not self.failures and dict(self.wanted) == dict(self.in_effect)
