@@ -173,10 +173,10 @@ class Settings(BaseSettings):
     @classmethod
     def settings_customise_sources(
         cls,
-        settings_cls: type[BaseSettings],
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the base class's signature
         init_settings: PydanticBaseSettingsSource,
         env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003 - the base class's signature
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Environment before file: an operator's override must win."""
@@ -209,6 +209,8 @@ def describe(error: ValidationError) -> str:
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         name = ".".join(str(part) for part in problem["loc"])
-        given = "" if "token" in name or problem["type"] == "missing" else f" = {problem['input']!r}"
+        given = (
+            "" if "token" in name or problem["type"] == "missing" else f" = {problem['input']!r}"
+        )
         lines.append(f"{name}{given}: {problem['msg']}")
     return "; ".join(lines)

@@ -93,6 +93,11 @@ class RequestWindow:
     """Requests per second over the tick."""
     t_x_ms: Measured
     """The x-th percentile of the response time of the requests that succeeded."""
+    t_x_requests: int
+    """How many requests ``t_x_ms`` rests on.
+
+    More than ``requests`` where a backend gets so few that ticks had to be pooled.
+    """
     t_mean_ms: Measured
     """Their mean response time."""
     t_c_ms: Measured

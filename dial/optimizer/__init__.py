@@ -1,1 +1,22 @@
-""" """
+"""How the load is best split: from throughputs and arrival rate to shares and weights.
+
+:mod:`dial.optimizer.lemma1`
+    The paper's closed form, as printed.
+:mod:`dial.optimizer.shares`
+    The exact optimum: the same where Lemma 1 is right, and right where it is not.
+:mod:`dial.optimizer.weights`
+    Shares to integer weights in the balancer's own meaning.
+"""
+
+from dial.optimizer.lemma1 import lemma1
+from dial.optimizer.shares import Split, proportional_shares, tail_optimal_shares
+from dial.optimizer.weights import integer_weights, shares_of_weights
+
+__all__ = [
+    "Split",
+    "integer_weights",
+    "lemma1",
+    "proportional_shares",
+    "shares_of_weights",
+    "tail_optimal_shares",
+]

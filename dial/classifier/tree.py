@@ -1,0 +1,93 @@
+"""The decision tree, as read from a model and evaluated here.
+
+Problem
+    Name the resource in contention from features that a tenant can see, some of which are
+    missing on some platforms.
+
+Rule
+    From the root, a branch compares one feature with a threshold: below it goes one way,
+    at or above it the other.  Where the feature is missing the branch says which way to
+    go; a tree is trained, and its accuracy published, with that rule in place.
+
+Source
+    Javadi and Gandhi, IEEE TCC 2019, 2.3.2 and Fig. 6 (a J48 tree).  Training is done with
+    scikit-learn elsewhere; to run, a tree is thresholds and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from dial.types import Cause, Measured, NoData
+
+
+@dataclass(frozen=True, slots=True)
+class Leaf:
+    """The end of a path: what such an interval was."""
+
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """One comparison.
+
+    Attributes
+    ----------
+    feature
+        Name from :data:`dial.classifier.features.FEATURES`.
+    threshold
+        Goes ``above`` when the feature is at least this.
+    below, above
+        What to look at next.
+    missing
+        Which of the two to take when the feature is ``NoData``.
+    """
+
+    feature: str
+    threshold: float
+    below: Tree
+    above: Tree
+    missing: Literal["below", "above"] = "below"
+
+
+Tree = Leaf | Branch
+
+
+def classify(tree: Tree, found: Mapping[str, Measured]) -> tuple[Cause, tuple[str, ...]]:
+    """Follow the tree.
+
+    Parameters
+    ----------
+    tree : the root.
+    found : features of one interval, by name.
+
+    Returns
+    -------
+    cause
+        The class of the leaf reached.
+    path
+        The comparisons on the way, in words: the evidence a person is shown.
+
+    Raises
+    ------
+    KeyError
+        If the tree asks for a feature that does not exist; models are checked for that
+        when they are loaded.
+    """
+    path: list[str] = []
+    node = tree
+    while isinstance(node, Branch):
+        value = found[node.feature]
+        if isinstance(value, NoData):
+            path.append(f"{node.feature} missing ({value.reason})")
+            node = node.above if node.missing == "above" else node.below
+        elif value >= node.threshold:
+            path.append(f"{node.feature} {value:.3g} >= {node.threshold:g}")
+            node = node.above
+        else:
+            path.append(f"{node.feature} {value:.3g} < {node.threshold:g}")
+            node = node.below
+    return node.cause, tuple(path)

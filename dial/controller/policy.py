@@ -1,0 +1,96 @@
+"""The strategies and parameters that a plan depends on, fixed when the controller starts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pydantic import BaseModel, ConfigDict
+
+from dial.classifier import Tree
+from dial.detector import Band
+from dial.model import ModelDocument
+from dial.queueing import TailCurve
+from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, Settings
+from dial.types import Cause
+
+
+class PolicySource(BaseModel):
+    """What a policy is made from: checked data that a recording carries with it.
+
+    Only what a plan depends on: no addresses, no tokens, no paths.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    detector: DetectorSettings
+    estimator: EstimatorSettings
+    guards: GuardSettings
+    peak_rps: dict[str, float]
+    model: ModelDocument
+
+    @classmethod
+    def of(cls, settings: Settings, model: ModelDocument) -> PolicySource:
+        """The part of the settings, and the model, that plans depend on."""
+        return cls(
+            detector=settings.detector,
+            estimator=settings.estimator,
+            guards=settings.guards,
+            peak_rps={
+                name: backend.peak_rps
+                for name, backend in settings.backends.items()
+                if backend.peak_rps is not None
+            },
+            model=model,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What ``step`` composes.
+
+    Attributes
+    ----------
+    detector
+        The paper's band.
+    tree
+        The classifier.
+    curves
+        Eq. 1 by resource, from the model; a cause without one uses the backend's own
+        quiet curve.
+    peak_rps
+        r_i by backend, as configured.
+    smoothing
+        Weight of the newest estimate of rho_bg.
+    guards
+        Limits on what a plan may do.
+    model_checksum
+        Of the model that tree and curves came from.
+    """
+
+    detector: Band
+    tree: Tree
+    curves: Mapping[Cause, TailCurve]
+    peak_rps: Mapping[str, float]
+    smoothing: float
+    guards: GuardSettings
+    model_checksum: str
+
+    @classmethod
+    def of(cls, source: PolicySource) -> Policy:
+        """The policy that settings and a model ask for."""
+        detector = source.detector
+        return cls(
+            detector=Band(
+                confidence=detector.confidence,
+                successive=detector.successive,
+                learn_intervals=detector.learn_intervals,
+                memory_intervals=detector.memory_intervals,
+            ),
+            tree=source.model.decision_tree,
+            curves=source.model.tail_curves,
+            peak_rps=source.peak_rps,
+            smoothing=source.estimator.smoothing,
+            guards=source.guards,
+            model_checksum=source.model.checksum(),
+        )

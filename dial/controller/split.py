@@ -1,0 +1,186 @@
+"""The service, one tick: how its load is to be split, given the verdicts.
+
+Target (the optimum of Eq. 2 where throughputs are known, else shares in proportion to what
+is left of each backend), then the guards, then integer weights in the balancer's meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dial.controller.guards import floor_share, limit_step, worth_writing
+from dial.controller.policy import Policy
+from dial.controller.state import BackendState, Contention, Shift
+from dial.optimizer import (
+    integer_weights,
+    proportional_shares,
+    shares_of_weights,
+    tail_optimal_shares,
+)
+from dial.optimizer.weights import ideal_weights
+from dial.types import Action, BackendObservation, NoData, Observation, Verdict
+
+_LEAST_CAPACITY_LEFT = 0.02
+"""Least part of a backend's throughput that is held to be left (see :func:`_target`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSplit:
+    """What is wanted of the balancer.
+
+    Attributes
+    ----------
+    shift
+        Shares and weights of our own, or ``None``: none of our business.
+    shares
+        Share of every backend, wanted or (without a shift) as it is.
+    action, reason
+        For the plan.
+    """
+
+    shift: Shift | None
+    shares: dict[str, float]
+    action: Action
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the shares should be, whatever the guards say.
+
+    Attributes
+    ----------
+    shares
+        (n,) of the usable backends.
+    throughput_per_s
+        (n,) r_i as they are now, or ``None`` where some r_i is not known.
+    overload
+        More arrives than all can serve.
+    """
+
+    shares: NDArray[np.float64]
+    throughput_per_s: NDArray[np.float64] | None
+    overload: bool = False
+
+
+def split_load(
+    policy: Policy,
+    shift: Shift | None,
+    backends: Mapping[str, BackendState],
+    verdicts: Mapping[str, Verdict],
+    observation: Observation,
+) -> LoadSplit:
+    """Decide on shares and weights.
+
+    Parameters
+    ----------
+    policy : for its guards.
+    shift : what the last plan wanted, if anything.
+    backends : state of each backend after this tick's verdict.
+    verdicts : by backend.
+    observation : of this tick.
+
+    Returns
+    -------
+    LoadSplit
+        A backend that the admin took out keeps its weight and has a share of 0.
+    """
+    usable = tuple(b for b in observation.backends if b.server.usable)
+    contended = [b.name for b in usable if backends[b.name].contention is not None]
+    as_it_is = _shares_in_force(observation)
+    if not usable or (shift is None and not contended):
+        reason = "no neighbour found" if usable else "no backend is usable"
+        return LoadSplit(None, as_it_is, Action.HOLD, reason)
+
+    configured = [b.server.configured_weight for b in usable]
+    base = shares_of_weights(configured)
+    current = _shares_before(shift, usable, base)
+    if contended:
+        target = _target(policy, usable, base, backends, verdicts)
+        who = ", ".join(f"{name} ({verdicts[name].cause})" for name in contended)
+        action, reason = Action.SHIFT, f"load moves away from {who}"
+        if target.overload:
+            action = Action.OVERLOAD
+            reason = f"more arrives than all can serve, so load is split by capacity; {who}"
+        if shift and not worth_writing(current, target.shares, policy.guards.hysteresis):
+            if not target.overload:
+                action, reason = Action.HOLD, f"load stays away from {who}"
+            return _wanting(shift, observation, action, reason)
+    else:
+        if configured == [b.server.weight for b in usable]:
+            return LoadSplit(None, as_it_is, Action.HOLD, "configured weights are in force again")
+        target = _Target(base, None)
+        action, reason = Action.RELEASE, "the neighbour is gone"
+
+    shares = limit_step(current, target.shares, policy.guards.max_step)
+    if not contended and np.array_equal(shares, base):
+        weights = configured
+    else:
+        arrival_per_s = sum(b.window.rate_per_s for b in usable)
+        ideal = ideal_weights(
+            shares, observation.meaning.kind, target.throughput_per_s, arrival_per_s
+        )
+        weights = integer_weights(ideal, observation.meaning, configured)
+    wanted = Shift(
+        {b.name: float(share) for b, share in zip(usable, shares, strict=True)},
+        {b.name: weight for b, weight in zip(usable, weights, strict=True)},
+    )
+    return _wanting(wanted, observation, action, reason)
+
+
+def _target(
+    policy: Policy,
+    usable: tuple[BackendObservation, ...],
+    base: NDArray[np.float64],
+    backends: Mapping[str, BackendState],
+    verdicts: Mapping[str, Verdict],
+) -> _Target:
+    """The optimum of Eq. 2 with r_i (1 - rho_bg,i), or relative shares without r_i."""
+    left = np.array([1.0 - _rho_bg(backends[b.name].contention) for b in usable])
+    # What Eq. 1 says is lost may come to all there is; a backend that still answers has
+    # something left, and a throughput of 0 has no optimum.
+    left = np.maximum(left, _LEAST_CAPACITY_LEFT)
+    peaks = [verdicts[b.name].peak_rps for b in usable]
+    known = [peak for peak in peaks if not isinstance(peak, NoData)]
+    if len(known) < len(peaks):
+        return _Target(proportional_shares(base * left), None)
+    throughput_per_s = np.array(known) * left
+    found = tail_optimal_shares(
+        throughput_per_s,
+        sum(b.window.rate_per_s for b in usable),
+        floor=floor_share(policy.guards.floor_share, len(usable)),
+    )
+    return _Target(found.shares, throughput_per_s, found.overload)
+
+
+def _rho_bg(contention: Contention | None) -> float:
+    return contention.rho_bg if contention else 0.0
+
+
+def _shares_in_force(observation: Observation) -> dict[str, float]:
+    """What a round robin would give with the weights that are in force."""
+    usable = [b for b in observation.backends if b.server.usable]
+    shares = shares_of_weights([b.server.weight for b in usable])
+    found = {b.name: float(share) for b, share in zip(usable, shares, strict=True)}
+    return {b.name: found.get(b.name, 0.0) for b in observation.backends}
+
+
+def _shares_before(
+    shift: Shift | None, usable: tuple[BackendObservation, ...], base: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The shares to move on from; a backend that came back starts at its configured one."""
+    if shift is None:
+        return base
+    before = np.array(
+        [shift.shares.get(b.name, even) for b, even in zip(usable, base, strict=True)]
+    )
+    return np.asarray(before / before.sum(), dtype=np.float64)
+
+
+def _wanting(shift: Shift, observation: Observation, action: Action, reason: str) -> LoadSplit:
+    shares = {b.name: shift.shares.get(b.name, 0.0) for b in observation.backends}
+    return LoadSplit(shift, shares, action, reason)

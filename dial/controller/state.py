@@ -1,0 +1,83 @@
+"""What one tick leaves for the next: a value, so that a recording can carry it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dial.classifier import QuietBaseline
+from dial.detector import BandState
+from dial.estimator import PeakState, QuietCurve
+from dial.types import Cause
+
+
+@dataclass(frozen=True, slots=True)
+class Contention:
+    """A neighbour that load is being moved away from.
+
+    Attributes
+    ----------
+    cause
+        The resource, as classified when the load was still even: afterwards the symptoms
+        fade although the neighbour stays.
+    rho_bg
+        Running estimate.
+    calm_ticks
+        Ticks in a row in which it was below the release threshold.
+    since_tick
+        Tick of the detection.
+    evidence
+        What the classifier went by.
+    """
+
+    cause: Cause
+    rho_bg: float
+    calm_ticks: int
+    since_tick: int
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BackendState:
+    """What is remembered of one backend."""
+
+    band: BandState = field(default_factory=BandState)
+    baseline: QuietBaseline = field(default_factory=QuietBaseline)
+    curve: QuietCurve = field(default_factory=QuietCurve)
+    peak: PeakState = field(default_factory=PeakState)
+    contention: Contention | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Shift:
+    """Weights that differ from the configured ones because we want it so.
+
+    Attributes
+    ----------
+    shares
+        Share of the service's requests by backend.
+    weights
+        The same as integer weights, to be found in force at every reading.
+    """
+
+    shares: dict[str, float]
+    weights: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """All that ``step`` remembers.
+
+    Attributes
+    ----------
+    backends
+        By name; a backend that left the balancer is forgotten.
+    shift
+        ``None`` while the weights are none of our business: then the admin may change
+        them as he likes and no plan will touch them.
+    epoch
+        Of the balancer at the last tick.
+    """
+
+    backends: dict[str, BackendState] = field(default_factory=dict)
+    shift: Shift | None = None
+    epoch: str = ""

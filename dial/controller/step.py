@@ -1,0 +1,92 @@
+"""One tick: from an observation to a plan, without clock or I/O.
+
+For each backend: detect, classify, estimate.  For the service: split the load, guard the
+split, turn it into weights.  The same policy, state and observation always give the same
+plan, which is what makes a recording replayable.
+
+Regimes
+    quiet
+        No backend is in contention and the weights are none of our business: every
+        interval that is not above its band is learnt from.
+    shifted
+        Some neighbour was found, and load is moved away.  Nothing is learnt.  The verdict
+        stands until the *estimate* says that the neighbour is gone: less load makes T_x
+        normal again while the neighbour is still there, and a controller that went by T_x
+        would hand the load straight back, again and again.
+    releasing
+        All neighbours are gone: back to the configured weights, and once these are read
+        back from the balancer, quiet.
+
+Source
+    Javadi and Gandhi, IEEE TCC 2019, 2.5 (control flow).  Departures: release on the
+    estimate rather than on T_x; engaging needs an estimate of some size too, because the
+    band alone is exceeded by chance and by the tenant's own load.
+"""
+
+from __future__ import annotations
+
+from dial.controller.judge import judge
+from dial.controller.policy import Policy
+from dial.controller.split import split_load
+from dial.controller.state import BackendState, Shift, State
+from dial.types import Action, BackendPlan, Observation, Plan, Verdict
+
+
+def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
+    """Decide on one tick.
+
+    Parameters
+    ----------
+    policy : fixed for the life of the controller.
+    state : what the last tick left; ``State()`` at the start.
+    observation : all that is new, the time included.
+
+    Returns
+    -------
+    State
+        For the next tick.
+    Plan
+        Shares and weights wanted, the verdict on each backend, and which weights differ
+        from those in force.
+    """
+    quiet = state.shift is None
+    backends: dict[str, BackendState] = {}
+    verdicts: dict[str, Verdict] = {}
+    for seen in observation.backends:
+        known = state.backends.get(seen.name, BackendState())
+        backends[seen.name], verdicts[seen.name] = judge(
+            policy, known, seen, observation.tick, quiet=quiet
+        )
+
+    split = split_load(policy, state.shift, backends, verdicts, observation)
+    in_force = {b.name: b.server.weight for b in observation.backends}
+    weights = in_force | _wanted(split.shift, observation)
+    changes = tuple((name, weight) for name, weight in weights.items() if weight != in_force[name])
+
+    action, reason = split.action, split.reason
+    if changes and action is Action.HOLD:
+        action = Action.RESTORE
+        restarted = state.epoch not in ("", observation.epoch)
+        reason = (
+            "the balancer was restarted and lost them" if restarted else "not in force as planned"
+        )
+    plan = Plan(
+        tick=observation.tick,
+        now_s=observation.now_s,
+        action=action,
+        reason=reason,
+        backends=tuple(
+            BackendPlan(b.name, verdicts[b.name], split.shares[b.name], weights[b.name])
+            for b in observation.backends
+        ),
+        changes=changes,
+    )
+    return State(backends, split.shift, observation.epoch), plan
+
+
+def _wanted(shift: Shift | None, observation: Observation) -> dict[str, int]:
+    """Weights of our own, of the backends that are there and that the admin left in."""
+    if shift is None:
+        return {}
+    usable = {b.name for b in observation.backends if b.server.usable}
+    return {name: weight for name, weight in shift.weights.items() if name in usable}

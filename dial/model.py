@@ -1,0 +1,165 @@
+"""Model files: what the classifier and the estimator were taught, as checked JSON.
+
+A model is one JSON document with a card (what it is, how it was made, what it cannot do),
+the list of features its tree was made for, the tree, Eq. 1 coefficients by resource, and
+a SHA-256 over all of it.  It is data and nothing but data: a pickle would run whatever
+its author wrote.
+
+A file that does not fit is refused whole with a :class:`~dial.errors.ModelError`; half a
+model is worse than the starter one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from dial.classifier import FEATURES, Branch, Leaf, Tree
+from dial.errors import ModelError
+from dial.queueing import TailCurve
+from dial.settings import describe
+from dial.types import Cause
+
+FORMAT = 1
+STARTER = Path(__file__).parent / "shipped_models" / "starter.json"
+"""The model used when none is configured; its card says what it is worth."""
+
+_MAX_DEPTH = 12
+"""A tree deeper than this is not one a person can read, which ours must be."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Coefficient = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LeafDocument(_Part):
+    """A class."""
+
+    cause: Cause
+
+
+class BranchDocument(_Part):
+    """A comparison of one feature with a threshold."""
+
+    feature: str
+    threshold: Finite
+    below: TreeDocument
+    above: TreeDocument
+    missing: Literal["below", "above"] = "below"
+
+
+TreeDocument = LeafDocument | BranchDocument
+
+
+class CurveDocument(_Part):
+    """Coefficients of Eq. 1 in milliseconds."""
+
+    c0_ms: Coefficient
+    c1_ms: Coefficient
+    c2_ms: Coefficient
+
+    @model_validator(mode="after")
+    def _has_slope(self) -> CurveDocument:
+        if self.c1_ms == 0.0 and self.c2_ms == 0.0:
+            raise ValueError("c1_ms and c2_ms are both 0; at least one must be positive")
+        return self
+
+
+class ModelDocument(_Part):
+    """A model file, without its checksum."""
+
+    format: Literal[1]
+    name: str = Field(min_length=1)
+    card: dict[str, str]
+    features: list[str]
+    tree: TreeDocument
+    curves: dict[Cause, CurveDocument] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _fits_the_features(self) -> ModelDocument:
+        if self.features != list(FEATURES):
+            raise ValueError(
+                f"features are {self.features}; this version needs exactly {list(FEATURES)}, "
+                "in that order"
+            )
+        _check_tree(self.tree, depth=0)
+        return self
+
+    @property
+    def decision_tree(self) -> Tree:
+        """The tree as the classifier wants it."""
+        return _tree(self.tree)
+
+    @property
+    def tail_curves(self) -> dict[Cause, TailCurve]:
+        """Eq. 1 by resource."""
+        return {
+            cause: TailCurve(curve.c0_ms, curve.c1_ms, curve.c2_ms)
+            for cause, curve in self.curves.items()
+        }
+
+    def checksum(self) -> str:
+        """``sha256:`` and the digest of the canonical JSON of this document."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True, separators=(",", ":"))
+        return "sha256:" + hashlib.sha256(text.encode()).hexdigest()
+
+
+def load_model(path: Path) -> ModelDocument:
+    """Read and check a model file.
+
+    Raises
+    ------
+    ModelError
+        If it cannot be read, is of another format, has other features, or was changed
+        after it was made.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ModelError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
+        raise ModelError(f"{path}: not JSON: {error}") from error
+    if not isinstance(document, dict):
+        raise ModelError(f"{path}: a {type(document).__name__}; want an object")
+    if document.get("format") != FORMAT:
+        raise ModelError(f"{path}: format {document.get('format')!r}; this version reads {FORMAT}")
+    written = document.pop("checksum", None)
+    try:
+        model = ModelDocument.model_validate(document)
+    except ValidationError as error:
+        raise ModelError(f"{path}: {describe(error)}") from error
+    if written != model.checksum():
+        raise ModelError(
+            f"{path}: checksum {written!r} but the content has {model.checksum()!r}: "
+            "it was changed or cut short after it was made"
+        )
+    return model
+
+
+def save_model(model: ModelDocument, path: Path) -> None:
+    """Write a model with its checksum, readable by people."""
+    document = model.model_dump(mode="json") | {"checksum": model.checksum()}
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _check_tree(node: LeafDocument | BranchDocument, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"the tree is deeper than {_MAX_DEPTH}")
+    if isinstance(node, BranchDocument):
+        if node.feature not in FEATURES:
+            raise ValueError(f"the tree asks for {node.feature!r}; known: {list(FEATURES)}")
+        _check_tree(node.below, depth + 1)
+        _check_tree(node.above, depth + 1)
+
+
+def _tree(node: LeafDocument | BranchDocument) -> Tree:
+    if isinstance(node, LeafDocument):
+        return Leaf(node.cause)
+    return Branch(node.feature, node.threshold, _tree(node.below), _tree(node.above), node.missing)

@@ -1,0 +1,116 @@
+"""Shares to the integer weights that make a balancer hand them out.
+
+Problem
+    A share is a fraction of requests.  What a weight does depends on the balancer's
+    policy, and weights are small integers.
+
+Formula, by :class:`~dial.types.WeightKind`
+    REQUESTS (round robin), DRAW (random)
+        weight ~ share.
+    CONCURRENCY (least connections)
+        The policy equalises (requests in flight + 1) / weight.  By Little's law and M/M/1
+        backend i holds a p_i / (r_i - a p_i) requests, and one more is
+        r_i / (r_i - a p_i): that is the weight.  With Lemma 1's shares it comes to
+        sqrt(r_i), whatever the load.
+
+    Integers by the method of largest remainders: each gets the whole part of its quota,
+    and the units left over go to the largest fractions.  The error of a weight is below
+    one unit, and the order of shares is never reversed.
+
+Source
+    Balinski and Young, "Fair Representation" (largest remainders); HAProxy's and Envoy's
+    documentation for what a weight means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dial.types import WeightKind, WeightMeaning
+
+_UNITS_PER_BACKEND = 100
+"""Weight units handed out per backend: an even share of 100 can be set to within 1 %."""
+
+
+def concurrency_weights(
+    shares: NDArray[np.float64], throughput_per_s: NDArray[np.float64], arrival_per_s: float
+) -> NDArray[np.float64]:
+    """Requests in flight plus one, (n,), when each backend gets its share.
+
+    Raises
+    ------
+    ValueError
+        If a share is at least what its backend can serve: then nothing is in balance.
+    """
+    spare_per_s = throughput_per_s - arrival_per_s * shares
+    if np.any(spare_per_s <= 0.0):
+        raise ValueError("a share exceeds its backend's throughput: requests in flight diverge")
+    return np.asarray(throughput_per_s / spare_per_s, dtype=np.float64)
+
+
+def ideal_weights(
+    shares: NDArray[np.float64],
+    kind: WeightKind,
+    throughput_per_s: NDArray[np.float64] | None,
+    arrival_per_s: float,
+) -> NDArray[np.float64]:
+    """Real-valued weights, (n,), in any scale, that hand out ``shares`` under ``kind``.
+
+    Without throughputs, or beyond capacity, requests in flight cannot be foreseen; then a
+    concurrency weight is the share itself, which is right where all response times are
+    equal.
+    """
+    if kind is not WeightKind.CONCURRENCY or throughput_per_s is None:
+        return shares
+    if np.any(arrival_per_s * shares >= throughput_per_s):
+        return shares
+    drained = shares <= 0.0
+    return np.where(drained, 0.0, concurrency_weights(shares, throughput_per_s, arrival_per_s))
+
+
+def integer_weights(
+    ideal: NDArray[np.float64], meaning: WeightMeaning, configured: Sequence[int]
+) -> list[int]:
+    """Integer weights in proportion to ``ideal``, by largest remainders.
+
+    Parameters
+    ----------
+    ideal : (n,) non-negative, not all zero, in any scale.
+    meaning : range of weights, and whether 0 drains.
+    configured : (n,) the weights in the balancer's own configuration.  Their sum is kept
+        as the number of units handed out where it is fine enough, so that an admin who
+        wrote 100, 100, 100 reads 24, 138, 138.
+
+    Returns
+    -------
+    list of int
+        0 for an ideal of 0 where the balancer drains at 0, else ``meaning.minimum`` to
+        ``meaning.maximum``.
+    """
+    total = float(np.sum(ideal))
+    if not (np.all(np.isfinite(ideal)) and np.all(ideal >= 0.0) and total > 0.0):
+        raise ValueError(f"ideal weights {ideal[:8]}: must be finite, >= 0 and not all 0")
+    wanted = max(sum(configured), _UNITS_PER_BACKEND * len(ideal))
+    units = min(wanted, int(meaning.maximum * total / float(np.max(ideal))))
+    quota = ideal * (units / total)
+    weights = np.floor(quota).astype(np.int64)
+    left = units - int(weights.sum())
+    # A stable sort: equal fractions are served in the order of the backends, so the same
+    # shares always give the same weights.
+    weights[np.argsort(weights - quota, kind="stable")[:left]] += 1
+    weights = np.minimum(np.maximum(weights, meaning.minimum), meaning.maximum)
+    if meaning.zero_drains:
+        weights[ideal == 0.0] = 0
+    return [int(w) for w in weights]
+
+
+def shares_of_weights(weights: Sequence[int]) -> NDArray[np.float64]:
+    """What share of requests a round robin would give, (n,); even when all weights are 0."""
+    array = np.asarray(weights, dtype=np.float64)
+    total = float(array.sum())
+    if total <= 0.0:
+        return np.full(array.size, 1.0 / array.size)
+    return array / total

@@ -1,0 +1,158 @@
+"""The queueing formulas that several parts share: M/M/1 percentiles, Eq. 1 and Eq. 2.
+
+Problem
+    Tie a backend's tail latency to how much of its bottleneck resource is in use, so that
+    one can be computed from the other in both directions.
+
+Formulas
+    Eq. 1   T_x = c0 + c1 u + c2 u^2,     u = 1 / (1 - rho),  rho = rho_fg + rho_bg
+    Eq. 2   T_x ~ sum_i p_i L / (r_i - a p_i),                L = -ln(1 - x/100)
+
+    with ``a`` the arrival rate of the service, ``p_i`` the share and ``r_i`` the
+    throughput of backend i.
+
+Regimes
+    At low load u is near 1 and Eq. 1 is flat; the linear term is M/M/1's own
+    (T_x = L s / (1 - rho) for a mean service time s); the quadratic one takes over near
+    saturation, where real traffic is burstier than Poisson.
+
+Source
+    Javadi and Gandhi, "DIAL", IEEE TCC 2019: Eq. 1 (2.3.3), Eq. 2 (2.4.1).
+
+Departures
+    The paper fits c0, c1, c2 freely.  Here they are non-negative, which makes Eq. 1
+    monotone in u and gives its inverse in closed form; a negative coefficient would let
+    one latency mean two utilisations.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import nnls
+
+
+def percentile_factor(percentile: float) -> float:
+    """L = -ln(1 - x/100): how many mean sojourn times the x-th percentile of M/M/1 is.
+
+    >>> round(percentile_factor(90.0), 4)
+    2.3026
+    """
+    if not 0.0 < percentile < 100.0:
+        raise ValueError(f"percentile = {percentile}: must lie between 0 and 100, both excluded")
+    return -math.log1p(-percentile / 100.0)
+
+
+def tail_latency_s(
+    shares: NDArray[np.float64],
+    throughput_per_s: NDArray[np.float64],
+    arrival_per_s: float,
+    percentile: float,
+) -> float:
+    """Eq. 2: the service's approximate T_x in seconds for a split of its load.
+
+    Parameters
+    ----------
+    shares : (n,) fractions p_i of the service's requests.
+    throughput_per_s : (n,) r_i, requests/s, of each backend as it is now.
+    arrival_per_s : a, requests/s, of the whole service.
+    percentile : x, in percent.
+
+    Returns
+    -------
+    float
+        Seconds; infinite when a backend with a share gets at least what it can serve.
+    """
+    spare_per_s = throughput_per_s - arrival_per_s * shares
+    used = shares > 0.0
+    if np.any(spare_per_s[used] <= 0.0):
+        return math.inf
+    mean_s = float(np.sum(shares[used] / spare_per_s[used]))
+    return percentile_factor(percentile) * mean_s
+
+
+@dataclass(frozen=True, slots=True)
+class TailCurve:
+    """Eq. 1 for one backend and one resource: T_x as a function of its utilisation.
+
+    Attributes
+    ----------
+    c0_ms, c1_ms, c2_ms
+        Non-negative coefficients, in milliseconds; c1 and c2 are not both zero.
+    """
+
+    c0_ms: float
+    c1_ms: float
+    c2_ms: float
+
+    def __post_init__(self) -> None:
+        coefficients = (self.c0_ms, self.c1_ms, self.c2_ms)
+        if not all(math.isfinite(c) and c >= 0.0 for c in coefficients):
+            raise ValueError(f"Eq. 1 coefficients {coefficients}: each must be finite and >= 0")
+        if self.c1_ms == 0.0 and self.c2_ms == 0.0:
+            raise ValueError(f"Eq. 1 coefficients {coefficients}: c1 and c2 are both 0: no slope")
+
+    @classmethod
+    def from_quiet(cls, t_x_ms: float, rho_fg: float) -> TailCurve:
+        """The M/M/1 curve through one quiet measurement: c1 = T_x (1 - rho_fg).
+
+        One measurement fixes one unknown, the scale; the shape is assumed.  This is what
+        a controller without a trained model starts from.
+        """
+        return cls(0.0, t_x_ms * (1.0 - rho_fg), 0.0)
+
+    def t_x_ms(self, rho: float) -> float:
+        """T_x at utilisation ``rho`` = rho_fg + rho_bg; infinite from 1 on."""
+        if rho >= 1.0:
+            return math.inf
+        u = 1.0 / (1.0 - rho)
+        return self.c0_ms + self.c1_ms * u + self.c2_ms * u * u
+
+    def utilisation(self, t_x_ms: float) -> float:
+        """The inverse: the utilisation, in [0, 1), at which T_x would be ``t_x_ms``.
+
+        The textbook root (-c1 + sqrt(...)) / (2 c2) cancels for small c2 and divides by
+        zero for c2 = 0; its conjugate u = 2 d / (c1 + sqrt(c1^2 + 4 c2 d)) does neither.
+        Below the curve's start (u < 1) the answer is 0: faster than an idle backend
+        cannot mean a negative use.
+        """
+        above_ms = t_x_ms - self.c0_ms
+        if above_ms <= 0.0:
+            return 0.0
+        root = math.sqrt(self.c1_ms * self.c1_ms + 4.0 * self.c2_ms * above_ms)
+        u = 2.0 * above_ms / (self.c1_ms + root)
+        return 0.0 if u <= 1.0 else 1.0 - 1.0 / u
+
+
+def fit_tail_curve(rho: ArrayLike, t_x_ms: ArrayLike, *, rho_max: float = 0.95) -> TailCurve:
+    """Fit Eq. 1 by non-negative least squares of the *relative* error.
+
+    Relative, because the paper quotes its model error so and because tail latencies span
+    two decades: an absolute fit would look at the last point only.
+
+    Parameters
+    ----------
+    rho : (n,) utilisation rho_fg + rho_bg.
+    t_x_ms : (n,) tail latency, positive.
+    rho_max : points above it are left out, where u is too steep for a measured rho.
+
+    Raises
+    ------
+    ValueError
+        If fewer than three usable points remain, or they carry no slope.
+    """
+    rho_array = np.asarray(rho, dtype=np.float64)
+    t_array = np.asarray(t_x_ms, dtype=np.float64)
+    if rho_array.shape != t_array.shape or rho_array.ndim != 1:
+        raise ValueError(f"rho {rho_array.shape} and t_x_ms {t_array.shape}: want two (n,) arrays")
+    usable = (rho_array >= 0.0) & (rho_array <= rho_max) & (t_array > 0.0) & np.isfinite(t_array)
+    if np.count_nonzero(usable) < 3:
+        raise ValueError(f"{np.count_nonzero(usable)} usable points: Eq. 1 needs at least 3")
+    u = 1.0 / (1.0 - rho_array[usable])
+    t = t_array[usable]
+    columns = np.column_stack([np.ones_like(u), u, u * u]) / t[:, np.newaxis]
+    coefficients, _ = nnls(columns, np.ones_like(t))
+    return TailCurve(*(float(c) for c in coefficients))

@@ -1,0 +1,109 @@
+"""The join: windows, samples and the balancer's own state, one Observation a tick.
+
+The arrival rate comes from the balancer's counters where two readings of the same
+process exist: a log shows requests when they *end*, so under overload it shows the
+service rate, and a dropped line is no missing request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from dial.telemetry.requests import ClosedWindow, RequestWindows
+from dial.telemetry.samples import merge_samples
+from dial.types import (
+    AgentSample,
+    BackendObservation,
+    BalancerState,
+    NoData,
+    Observation,
+    RequestWindow,
+    ServerState,
+)
+
+
+class Observer:
+    """Builds Observations, one a tick, numbered from 1.
+
+    Parameters
+    ----------
+    windows : where the log reader adds its batches.
+    model_checksum : of the model whose plans these observations will lead to.
+
+    Attributes
+    ----------
+    tick
+        Number of the last observation; 0 before the first.
+    """
+
+    def __init__(self, windows: RequestWindows, model_checksum: str) -> None:
+        self._windows = windows
+        self._model_checksum = model_checksum
+        self.tick = 0
+        self._epoch: str | None = None
+        self._requests_total: dict[str, int] = {}
+
+    def begin(self, balancer: BalancerState) -> None:
+        """Count from this reading of the balancer on."""
+        self._epoch = balancer.epoch
+        self._requests_total = {s.name: s.requests_total for s in balancer.servers}
+
+    def observe(
+        self,
+        balancer: BalancerState,
+        samples: Mapping[str, Sequence[AgentSample]],
+        now_s: float,
+        interval_s: float,
+    ) -> Observation:
+        """Close the tick.
+
+        Parameters
+        ----------
+        balancer : just read.
+        samples : by backend, oldest first.
+        now_s : wall clock.
+        interval_s : time since the last tick was closed.
+        """
+        self.tick += 1
+        names = tuple(server.name for server in balancer.servers)
+        closed = self._windows.close(names)
+        backends = tuple(
+            BackendObservation(
+                name=server.name,
+                window=self._window(balancer.epoch, server, closed[server.name], interval_s),
+                sample=merge_samples(samples.get(server.name, ())),
+                server=server,
+            )
+            for server in balancer.servers
+        )
+        self.begin(balancer)
+        return Observation(
+            tick=self.tick,
+            now_s=now_s,
+            interval_s=interval_s,
+            epoch=balancer.epoch,
+            algorithm=balancer.algorithm,
+            meaning=balancer.meaning,
+            backends=backends,
+            model_checksum=self._model_checksum,
+        )
+
+    def _window(
+        self, epoch: str, server: ServerState, closed: ClosedWindow, interval_s: float
+    ) -> RequestWindow:
+        arrived = closed.requests
+        before = self._requests_total.get(server.name)
+        if epoch == self._epoch and before is not None and server.requests_total >= before:
+            arrived = server.requests_total - before
+        t_x_ms = closed.t_x_ms
+        if isinstance(t_x_ms, NoData) and closed.requests == 0 and arrived > 0:
+            t_x_ms = NoData(f"{arrived} requests were sent there but no log line came")
+        return RequestWindow(
+            requests=closed.requests,
+            errors=closed.errors,
+            rate_per_s=arrived / interval_s,
+            t_x_ms=t_x_ms,
+            t_x_requests=closed.t_x_requests,
+            t_mean_ms=closed.t_mean_ms,
+            t_c_ms=closed.t_c_ms,
+        )

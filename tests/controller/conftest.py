@@ -1,0 +1,156 @@
+"""A service of M/M/1 backends whose observations are exact: what step is tested on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from dial.controller.policy import Policy, PolicySource
+from dial.controller.state import State
+from dial.controller.step import step
+from dial.model import STARTER, load_model
+from dial.queueing import percentile_factor
+from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings
+from dial.types import (
+    METRIC_NAMES,
+    AgentSample,
+    BackendObservation,
+    NoData,
+    Observation,
+    Plan,
+    RequestWindow,
+    ServerState,
+    WeightKind,
+    WeightMeaning,
+)
+
+PEAK_RPS = 150.0
+ROUND_ROBIN = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=256, zero_drains=True)
+
+
+def sample(at_s: float, **metrics: float) -> AgentSample:
+    """A sample with these metrics; all others are missing."""
+    missing = {name: NoData("not measured") for name in METRIC_NAMES}
+    return AgentSample(at_s=at_s, interval_s=1.0, **(missing | metrics))
+
+
+@dataclass
+class Service:
+    """Backends of 150 requests/s each, weights as a round robin, T90 by M/M/1."""
+
+    policy: Policy
+    names: tuple[str, ...] = ("s1", "s2", "s3")
+    arrival_per_s: float = 170.0
+    meaning: WeightMeaning = ROUND_ROBIN
+    epoch: str = "1"
+    tick: int = 0
+    state: State = field(default_factory=State)
+    rho_bg: dict[str, float] = field(default_factory=dict)
+    weights: dict[str, int] = field(default_factory=dict)
+    configured: dict[str, int] = field(default_factory=dict)
+    unusable: set[str] = field(default_factory=set)
+    agents_dead: set[str] = field(default_factory=set)
+    observations: list[Observation] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.configured = self.configured or dict.fromkeys(self.names, 100)
+        self.weights = dict(self.configured)
+
+    def observe(self, noise: Mapping[str, float] | None = None) -> Observation:
+        """The next tick's observation; ``noise`` multiplies T90 by backend."""
+        self.tick += 1
+        now_s = 1_000_000.0 + 2.0 * self.tick
+        total = sum(w for n, w in self.weights.items() if n not in self.unusable)
+        backends = []
+        for name in self.names:
+            usable = name not in self.unusable
+            rate = self.arrival_per_s * self.weights[name] / total if usable else 0.0
+            taken = self.rho_bg.get(name, 0.0)
+            left_per_s = PEAK_RPS * (1.0 - taken)
+            spare_per_s = max(left_per_s - rate, 1.0)
+            t90_ms = 1e3 * percentile_factor(90.0) / spare_per_s * (noise or {}).get(name, 1.0)
+            used_cores = 0.3 * rate / PEAK_RPS
+            inside = sample(
+                now_s,
+                cpu_usr_cores=0.8 * used_cores,
+                cpu_sys_cores=0.2 * used_cores,
+                cpu_capacity_cores=0.3,
+                run_queue_wait_cores=0.02 + taken,
+                throttled_fraction=0.0,
+            )
+            backends.append(
+                BackendObservation(
+                    name,
+                    RequestWindow(
+                        requests=round(2 * rate),
+                        errors=0,
+                        rate_per_s=rate,
+                        t_x_ms=t90_ms if usable else NoData("0 requests; 20 are needed"),
+                        t_x_requests=round(2 * rate),
+                        t_mean_ms=t90_ms / percentile_factor(90.0),
+                        t_c_ms=NoData("connections are reused"),
+                    ),
+                    NoData("no sample from an agent in this tick")
+                    if name in self.agents_dead
+                    else inside,
+                    ServerState(name, self.weights[name], self.configured[name], usable, 0, 0, 0),
+                )
+            )
+        return Observation(
+            self.tick, now_s, 2.0, self.epoch, "roundrobin", self.meaning, tuple(backends), "m"
+        )
+
+    def run(self, ticks: int = 1, *, apply: bool = True) -> Plan:
+        """Let ticks pass; each plan is applied at once. Returns the last one.
+
+        T90 is 5 % up in one tick and 5 % down in the next, so that the band has a width.
+        """
+        for _ in range(ticks):
+            wobble = 1.05 if self.tick % 2 else 0.95
+            observation = self.observe(dict.fromkeys(self.names, wobble))
+            self.state, plan = step(self.policy, self.state, observation)
+            self.observations.append(observation)
+            self.plans.append(plan)
+            if apply:
+                self.weights |= dict(plan.changes)
+        return plan
+
+    def reload(self) -> None:
+        """The balancer loses all weights that are not in its configuration."""
+        self.epoch += "'"
+        self.weights = dict(self.configured)
+
+
+def source(**guards: float) -> PolicySource:
+    return PolicySource(
+        detector=DetectorSettings(),
+        estimator=EstimatorSettings(),
+        guards=GuardSettings(**guards),
+        peak_rps={},
+        model=load_model(STARTER),
+    )
+
+
+@pytest.fixture
+def policy_source() -> PolicySource:
+    return source()
+
+
+@pytest.fixture
+def service(policy_source: PolicySource) -> Service:
+    """Three backends, quiet until told otherwise, and learnt for twenty ticks."""
+    found = Service(Policy.of(policy_source))
+    found.run(20)
+    return found
+
+
+@pytest.fixture
+def make_service():
+    def make(*, guards: Mapping[str, float] | None = None, **arguments: object) -> Service:
+        policy = replace(Policy.of(source()), guards=GuardSettings(**(guards or {})))
+        return Service(policy, **arguments)
+
+    return make
