@@ -11,7 +11,7 @@ SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 PACKAGES := dial-lb dial-lb-haproxy dial-lab
 EDITABLE := -e . -e lb-adapters/haproxy -e lab
 
-.PHONY: help setup setup-dev lock demo test check bench clean
+.PHONY: help setup setup-dev lock demo test check reference bench clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -49,11 +49,15 @@ demo: setup ## the main job on real parts: out/demo/report.json and out/demo/tim
 test: setup-dev ## the whole test suite, real HAProxy included
 	@$(VENV)/bin/python -m pytest
 
-check: setup-dev ## format, lint, types, import rules
+check: setup-dev ## format, lint, types, import rules, nothing undocumented
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
+	@$(VENV)/bin/python scripts/reference.py --check
+
+reference: setup ## docs/reference from the code
+	@$(VENV)/bin/python scripts/reference.py
 
 bench: setup-dev ## every benchmark, one line of JSON each
 	@for module in $$(ls benchmarks/*.py | grep -v __init__ | xargs -n1 basename | sed 's/\.py$$//'); do \

@@ -107,9 +107,9 @@ class GuardSettings(_Table):
         "P90 of 20 has two requests above it.",
     )
     floor_share: Fraction = Field(
-        default=0.02,
-        description="Least share, as a fraction of the even share's whole, that a backend keeps so "
-        "that it still gives samples.",
+        default=0.1,
+        description="Least share a backend keeps so that it still gives samples, as a fraction of "
+        "the even share.",
     )
     max_step: Fraction = Field(
         default=0.5,
@@ -128,7 +128,12 @@ class GuardSettings(_Table):
         default=0.1,
         description="Estimated rho_bg below which, for release_intervals, it moves back.",
     )
-    release_intervals: int = Field(default=2, ge=1, le=1_000)
+    release_intervals: int = Field(
+        default=2,
+        ge=1,
+        le=1_000,
+        description="Ticks in a row below release_rho_bg before load moves back.",
+    )
 
 
 class RecordSettings(_Table):
