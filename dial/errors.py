@@ -36,11 +36,15 @@ class RecordingError(DialError):
 
 
 class IntakeError(DialError):
-    """Something posted from outside was refused; ``reason`` is its counter's label."""
+    """Something posted from outside was refused.
 
-    def __init__(self, reason: str, message: str) -> None:
+    ``reason`` is its counter's label, ``where`` the field at fault, if it is one field's.
+    """
+
+    def __init__(self, reason: str, message: str, where: str = "") -> None:
         super().__init__(message)
         self.reason = reason
+        self.where = where
 
 
 class BalancerError(DialError):

@@ -1,0 +1,55 @@
+"""Asking a running controller, for the commands that show something."""
+
+from __future__ import annotations
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from dial.errors import DialError
+from dial.service.views import State
+from dial.types import Measured, NoData
+
+TIMEOUT_S = 5.0
+"""An answer takes milliseconds; a person waits this long before trying something else."""
+
+
+def fetch_state(url: str) -> tuple[State, bytes]:
+    """Ask for ``/v1/state``; returns it checked, and as it was sent.
+
+    Raises
+    ------
+    DialError
+        If nobody answers there, or something that is not a controller does.
+    """
+    where = f"{url.rstrip('/')}/v1/state"
+    try:
+        # Not through a proxy from the environment: the default is this very machine.
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+            answer = client.get(where)
+        answer.raise_for_status()
+        return TypeAdapter(State).validate_json(answer.content), answer.content
+    except httpx.HTTPStatusError as error:
+        raise DialError(
+            f"{where}: answered {error.response.status_code}; is it a DIAL controller?"
+        ) from error
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise DialError(
+            f"{where}: no answer ({error}); is the controller running, and --url right?"
+        ) from error
+    except ValidationError as error:
+        raise DialError(
+            f"{where}: answered something else than a controller of this version does; "
+            "compare `dial --version` with the controller's"
+        ) from error
+
+
+def show(value: Measured, digits: int = 2) -> str:
+    """Show a measurement in a table's cell; a dash when there is none."""
+    return "-" if isinstance(value, NoData) else f"{value:.{digits}f}"
+
+
+def explain(value: Measured, unit: str = "", digits: int = 2) -> str:
+    """Show a measurement in a sentence, or why there is none."""
+    if isinstance(value, NoData):
+        return f"no data ({value.reason})"
+    return f"{value:.{digits}f}{unit and ' ' + unit}"

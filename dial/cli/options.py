@@ -1,0 +1,18 @@
+"""Options that several subcommands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Config = Annotated[
+    Path, typer.Option("--config", "-c", help="Configuration file (TOML).", show_default=False)
+]
+
+Url = Annotated[
+    str, typer.Option("--url", envvar="DIAL_URL", help="Address of the controller's API.")
+]
+
+DEFAULT_URL = "http://127.0.0.1:9180"
