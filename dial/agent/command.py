@@ -1,0 +1,151 @@
+"""The program: parse, wire the parts, sample until told to stop.
+
+Signals are blocked and then *waited for* with a timeout (``sigtimedwait``): the wait
+between two samples is at the same time the wait for the end.  A handler that sets an
+event would do the same with a race, because it may run while the main thread holds that
+event's lock.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from ipaddress import ip_address
+from random import Random
+from threading import Thread
+
+from dial.agent.client import Client, Endpoint, parse_endpoint
+from dial.agent.files import Tree
+from dial.agent.loop import run
+from dial.agent.options import Options, read_options, read_token
+from dial.agent.outbox import Outbox
+from dial.agent.processes import Processes
+from dial.agent.push import Pusher
+from dial.agent.sampler import Sampler
+from dial.agent.scope import group_scope, machine_scope
+from dial.agent.wire import encode, sample_fields
+from dial.errors import SettingError
+
+_log = logging.getLogger(__name__)
+
+_ENDING = (signal.SIGTERM, signal.SIGINT)
+
+_BAD_USAGE = 2
+
+_LONGEST_FAREWELL_S = 1.0
+"""How long the last samples may take to leave, within one interval at most."""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the agent until SIGTERM or SIGINT.
+
+    Parameters
+    ----------
+    argv
+        The command line without the program's name.
+
+    Returns
+    -------
+    int
+        0, or 2 when the command line or the token cannot be used.
+    """
+    try:
+        options = read_options(argv)
+        sampler = _sampler(options)
+        with _log_to_stderr(), _signals_blocked():
+            return _once(options, sampler) if options.once else _push(options, sampler)
+    except SettingError as error:
+        sys.stderr.write(f"dial agent: {error}\n")
+        return _BAD_USAGE
+    except SystemExit as end:  # argparse's way to say that it has said it all
+        return end.code if isinstance(end.code, int) else 0
+
+
+def _sampler(options: Options) -> Sampler:
+    tree = Tree()
+    named = options.pids or options.pid_files or options.process_names
+    processes = (
+        Processes(tree, options.pids, options.pid_files, options.process_names) if named else None
+    )
+    scope = (
+        machine_scope(tree, processes, options.capacity_cores)
+        if options.cgroup is None
+        else group_scope(tree, options.cgroup, processes, options.capacity_cores)
+    )
+    return Sampler(scope.collectors, scope.absent, time.time, time.monotonic)
+
+
+def _once(options: Options, sampler: Sampler) -> int:
+    sampler.take()
+    if not _stopped(options.interval_s) and (sample := sampler.take()):
+        sys.stdout.write(json.dumps(sample_fields(sample), indent=2) + "\n")
+    return 0
+
+
+def _push(options: Options, sampler: Sampler) -> int:
+    endpoint = parse_endpoint(options.controller or "")
+    token = read_token(options.token_file, os.environ)
+    client = Client(endpoint, token, options.ca_file)
+    _warn_of_clear_text(endpoint)
+    outbox = Outbox(options.buffer)
+    agent = f"{os.uname().nodename}:{os.getpid()}"
+    pusher = Pusher(outbox, client.post, partial(encode, options.backend or "", agent), Random())  # noqa: S311 - jitter
+    # A daemon: the process must not outlive its signal because a controller hangs.
+    thread = Thread(target=pusher.run, name="push", daemon=True)
+    thread.start()
+    _log.info("agent %s samples every %g s for %s", agent, options.interval_s, endpoint)
+    run(sampler, outbox.put, options.interval_s, time.monotonic, _stopped)
+    outbox.close()
+    thread.join(min(_LONGEST_FAREWELL_S, options.interval_s))
+    _log.info(
+        "agent ends: %d samples delivered, %d refused, %d dropped, %d not sent",
+        pusher.delivered,
+        pusher.refused,
+        outbox.dropped,
+        len(outbox),
+    )
+    return 0
+
+
+def _stopped(timeout_s: float) -> bool:
+    return signal.sigtimedwait(_ENDING, max(0.0, timeout_s)) is not None
+
+
+def _warn_of_clear_text(endpoint: Endpoint) -> None:
+    try:
+        local = ip_address(endpoint.host).is_loopback
+    except ValueError:
+        local = endpoint.host == "localhost"
+    if not endpoint.secure and not local:
+        _log.warning("the token travels in clear text to %s; use https", endpoint.host)
+
+
+@contextmanager
+def _signals_blocked() -> Iterator[None]:
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def _log_to_stderr() -> Iterator[None]:
+    logger = logging.getLogger("dial.agent")
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)

@@ -1,0 +1,175 @@
+"""The agent's command line and its token, checked before anything starts."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dial.errors import SettingError
+
+TOKEN_VARIABLE = "DIAL_TOKEN"  # noqa: S105 - a variable's name
+
+_MOST_NAME_CHARS = 256
+"""Of a backend's name; the controller refuses longer ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the admin asked for."""
+
+    controller: str | None
+    backend: str | None
+    cgroup: str | None
+    pids: tuple[int, ...]
+    pid_files: tuple[str, ...]
+    process_names: tuple[str, ...]
+    interval_s: float
+    capacity_cores: float | None
+    buffer: int
+    token_file: str | None
+    ca_file: str | None
+    once: bool
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line, which is also its help."""
+    parser = argparse.ArgumentParser(
+        prog="dial agent",
+        description="Measures this VM (or one cgroup of it) and pushes what it sees to the "
+        f"controller. The token comes from --token-file or {TOKEN_VARIABLE}, never from the "
+        "command line.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--controller", metavar="URL", help="http[s]://HOST[:PORT]")
+    parser.add_argument(
+        "--backend", metavar="NAME", help="this VM's name at the load balancer, such as s1"
+    )
+    parser.add_argument(
+        "--scope", choices=("vm", "cgroup"), help="cgroup if --cgroup is given, else vm"
+    )
+    parser.add_argument(
+        "--cgroup", metavar="NAME", help="group to measure, a path below the hierarchies' roots"
+    )
+    parser.add_argument(
+        "--pid", type=int, action="append", default=[], help="process of the application"
+    )
+    parser.add_argument(
+        "--pid-file", metavar="FILE", action="append", default=[], help="file that holds its id"
+    )
+    parser.add_argument(
+        "--process-name", metavar="NAME", action="append", default=[], help="or its name"
+    )
+    parser.add_argument(
+        "--interval-s", type=float, default=1.0, metavar="S", help="0.1 to 60; default 1"
+    )
+    parser.add_argument(
+        "--cpu-capacity-cores",
+        type=float,
+        metavar="CORES",
+        help="CPU this VM may use when nobody contends for it, where it cannot be seen",
+    )
+    parser.add_argument(
+        "--buffer",
+        type=int,
+        default=120,
+        metavar="N",
+        help="samples kept while the controller is away; default 120",
+    )
+    parser.add_argument("--token-file", metavar="FILE", help="file that holds the token")
+    parser.add_argument("--ca-file", metavar="FILE", help="certificates to trust for https")
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="print one sample as JSON, with the reason for each missing signal, and exit",
+    )
+    return parser
+
+
+def read_options(argv: Sequence[str]) -> Options:
+    """Read and check the command line.
+
+    Raises
+    ------
+    SettingError
+        If a value is not allowed; the message names option, value and what is allowed.
+    SystemExit
+        From argparse: 2 for an option it does not know, 0 after ``--help``.
+    """
+    given = parser().parse_args(argv)
+    options = Options(
+        controller=given.controller,
+        backend=given.backend,
+        cgroup=given.cgroup,
+        pids=tuple(given.pid),
+        pid_files=tuple(str(Path(name).absolute()) for name in given.pid_file),
+        process_names=tuple(given.process_name),
+        interval_s=given.interval_s,
+        capacity_cores=given.cpu_capacity_cores,
+        buffer=given.buffer,
+        token_file=given.token_file,
+        ca_file=given.ca_file,
+        once=given.once,
+    )
+    _check(options, given.scope)
+    return options
+
+
+def _check(options: Options, scope: str | None) -> None:
+    if scope == "cgroup" and options.cgroup is None:
+        raise SettingError("--scope cgroup: needs --cgroup NAME")
+    if scope == "vm" and options.cgroup is not None:
+        raise SettingError(f"--cgroup {options.cgroup}: not allowed with --scope vm")
+    # A name with ".." would leave the hierarchy; an empty one is the machine itself.
+    if options.cgroup is not None and (
+        not options.cgroup.strip("/") or ".." in options.cgroup.split("/")
+    ):
+        raise SettingError(f"--cgroup {options.cgroup!r}: allowed: a path such as machines/m1")
+    if not 0.1 <= options.interval_s <= 60.0:
+        raise SettingError(f"--interval-s {options.interval_s}: allowed: 0.1 to 60")
+    cores = options.capacity_cores
+    if cores is not None and not (math.isfinite(cores) and cores > 0.0):
+        raise SettingError(f"--cpu-capacity-cores {cores}: allowed: more than 0")
+    if not 1 <= options.buffer <= 86_400:
+        raise SettingError(f"--buffer {options.buffer}: allowed: 1 to 86400 samples")
+    for pid in options.pids:
+        if pid < 1:
+            raise SettingError(f"--pid {pid}: allowed: 1 or more")
+    if options.once:
+        return
+    if options.controller is None or options.backend is None:
+        raise SettingError("--controller and --backend are needed, unless with --once")
+    if not 1 <= len(options.backend) <= _MOST_NAME_CHARS:
+        raise SettingError(f"--backend {options.backend[:40]!r}: allowed: 1 to 256 characters")
+
+
+def read_token(token_file: str | None, environment: Mapping[str, str]) -> str:
+    """Return the token.
+
+    Raises
+    ------
+    SettingError
+        If there is none, or it holds what a header cannot carry.  The message never holds
+        the token; ``http.client``'s own complaint about a bad header would.
+    """
+    if token_file is not None:
+        where = f"--token-file {token_file}"
+        try:
+            token = Path(token_file).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise SettingError(f"{where}: {error.strerror}") from error
+        except UnicodeDecodeError:
+            raise SettingError(f"{where}: not text") from None
+    else:
+        where = TOKEN_VARIABLE
+        token = environment.get(TOKEN_VARIABLE, "").strip()
+    if not token:
+        raise SettingError(
+            f"{where}: no token in it; put one in the file named by --token-file "
+            f"or in {TOKEN_VARIABLE}"
+        )
+    if not all("!" <= character <= "~" for character in token):
+        raise SettingError(f"{where}: a token is one line of visible ASCII, without blanks")
+    return token

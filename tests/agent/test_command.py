@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dial.agent import main
+from dial.agent.options import read_options, read_token
+from dial.errors import SettingError
+from dial.types import METRIC_NAMES
+
+NEEDED = ["--controller", "http://127.0.0.1:1", "--backend", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ([], "--controller and --backend"),
+        ([*NEEDED, "--interval-s", "0"], "--interval-s 0.0"),
+        ([*NEEDED, "--interval-s", "nan"], "0.1 to 60"),
+        ([*NEEDED, "--cpu-capacity-cores", "inf"], "more than 0"),
+        ([*NEEDED, "--buffer", "0"], "--buffer 0"),
+        ([*NEEDED, "--pid", "0"], "--pid 0"),
+        ([*NEEDED, "--scope", "cgroup"], "needs --cgroup"),
+        ([*NEEDED, "--scope", "vm", "--cgroup", "m"], "not allowed with --scope vm"),
+        ([*NEEDED, "--cgroup", "../x"], "a path such as"),
+        ([*NEEDED, "--cgroup", "/"], "a path such as"),
+        (["--controller", "nowhere", "--backend", "s1"], "'nowhere'"),
+        (NEEDED, "DIAL_TOKEN: no token"),
+        ([*NEEDED, "--token-file", "/nowhere"], "--token-file /nowhere: No such file"),
+        ([*NEEDED, "--token", "x"], "unrecognized"),
+    ],
+)
+def test_bad_usage_exits_2_and_names_the_option(
+    argv: list[str],
+    told: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv("DIAL_TOKEN", raising=False)
+    assert main(argv) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_help_exits_0_and_never_offers_the_token_as_an_argument(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["--help"]) == 0
+    assert "--token " not in capsys.readouterr().out
+
+
+def test_a_cgroup_name_alone_selects_its_scope() -> None:
+    assert read_options([*NEEDED, "--cgroup", "machines/m1"]).cgroup == "machines/m1"
+
+
+def test_the_token_file_comes_before_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("from-file\n")
+    assert read_token(str(file), {"DIAL_TOKEN": "from-env"}) == "from-file"
+    assert read_token(None, {"DIAL_TOKEN": "from-env"}) == "from-env"
+
+
+@pytest.mark.parametrize("token", ["two\nlines", "a b", "caf\u00e9", "tab\there"])
+def test_a_token_no_header_can_carry_is_refused_and_not_repeated(token: str) -> None:
+    with pytest.raises(SettingError) as error:
+        read_token(None, {"DIAL_TOKEN": token})
+    assert token not in str(error.value)
+
+
+def test_once_prints_one_sample_with_all_metrics() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "dial.agent", "--once", "--interval-s", "0.1"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=True,
+    )
+    sample = json.loads(done.stdout)
+    assert set(sample) == {"at_s", "interval_s", "metrics"}
+    assert tuple(sample["metrics"]) == METRIC_NAMES
+    assert sample["metrics"]["agent_rss_mib"] > 1.0
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_agent_with_0_while_the_controller_hangs(ending: signal.Signals) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        agent = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "dial.agent", "--interval-s", "0.1", "--backend", "s1"),
+                *("--controller", f"http://127.0.0.1:{server.getsockname()[1]}"),
+            ],
+            env=os.environ | {"DIAL_TOKEN": "s3cret"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            peer, _ = server.accept()  # it is pushing now, and will get no answer
+            with peer:
+                agent.send_signal(ending)
+                # The client's own timeout is 5 s: an agent that waited for it would be late,
+                # but the assertion is on how it ended, not on when.
+                _, told = agent.communicate(timeout=30)
+        finally:
+            agent.kill()
+            agent.wait()
+    assert agent.returncode == 0
+    assert "agent ends: 0 samples delivered" in told
+    assert "s3cret" not in told
+
+
+def test_the_agent_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, dial.agent; "
+        "print(*sorted({'numpy', 'asyncio', 'typer', 'pydantic', 'psutil'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
