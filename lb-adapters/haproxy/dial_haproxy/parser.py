@@ -1,0 +1,238 @@
+"""From bytes of HAProxy's log to columns of finished requests.
+
+A pure class: bytes in, :class:`~dial.adapter.RequestBatch` out, no clock and no I/O.  It
+takes the stream in whatever pieces the network cuts it into and carries an unfinished line
+over.  Two formats (:mod:`dial_haproxy.config` has the first one's text):
+
+``dial``
+    ``app,s1,1795211945545012,1795211945546393,0,0,1,1,200,----,0,0,-``: backend, server,
+    microseconds at the request and at the answer, Tw, Tc, Tr, Ta in ms, status, termination
+    state, connections, retries, route.  A syslog header before it is skipped.
+``httplog``
+    ``... [20/Nov/2026:22:14:15.978] fe app/s1 0/0/0/5/6 200 51 - - ---- 1/1/0/0/0 0/0 ...``:
+    HAProxy's standard (configuration manual, 8.2.3), whole milliseconds.  The text after the
+    fields that are read may be cut off, as UDP syslog does with long URLs.
+
+What is made of the fields:
+
+- *Latency* runs from the moment HAProxy holds the request to the first byte of the answer:
+  answer minus request, or Tw + Tc + Tr.  Where HAProxy says that no server answered
+  (Tr = -1) it is NaN, whatever time its own error page took.
+- A *redispatched* request ("+" before the retries) waited for another server than the one
+  that is named; its times are NaN rather than blamed on the wrong one.
+- *Connect time* 0 ms is a reused connection nearly always and the log does not say: NaN,
+  unless the caller knows that every connection is new.
+- *Failed* is a termination state that begins with S, s (server aborted, timed out) or D
+  (server found dead), or an answer 5xx; but not where the client went away first (C, c),
+  for HAProxy then logs a 503 of its own while connecting.
+- A *malformed* line is counted and changes nothing else.  A line longer than any real one
+  is dropped as it comes in, so that an endless one costs no memory.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, tzinfo
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dial.adapter import RequestBatch
+from dial_haproxy.options import LogFormat
+
+MAX_LINE_BYTES: Final = 16_384
+"""HAProxy's largest log line is tune.http.logurilen plus a little: 1 to 2 kB by default."""
+
+NAN: Final = float("nan")
+
+# A timer in ms: at most 10 digits (24 days fit in 31 bits), -1 for "did not get there".
+_COMPACT: Final = re.compile(
+    rb"(?:[^,]* )?"  # syslog header
+    rb"(?P<pool>[^ ,]+),(?P<server>[^ ,]+),(?P<t0>\d{16}|-),(?P<t1>\d{16}|-),"
+    rb"-?\d{1,10},(?P<Tc>-?\d{1,10}),(?P<Tr>-?\d{1,10}),\+?(?P<Ta>-?\d{1,10}),"
+    rb"(?P<status>-?\d{1,3}),(?P<state>[^,]{4}),\d+,(?P<retries>\+?\d+)"
+    rb"(?:,(?P<route>.*))?"
+)
+_HTTPLOG: Final = re.compile(
+    rb"\[(?P<second>\d\d/[A-Z][a-z]{2}/20\d\d:\d\d:\d\d:\d\d)\.(?P<ms>\d{3})\] "
+    rb"\S+ (?P<pool>[^ /]+)/(?P<server>\S+) "
+    rb"(?P<TR>-?\d{1,10})/(?P<Tw>-?\d{1,10})/(?P<Tc>-?\d{1,10})/(?P<Tr>-?\d{1,10})/"
+    rb"\+?(?P<Ta>-?\d{1,10}) (?P<status>-?\d{1,3}) \+?\d+ \S+ \S+ (?P<state>\S{4}) "
+    rb"\d+/\d+/\d+/\d+/(?P<retries>\+?\d+) "
+)
+_MONTHS: Final = {
+    name: number
+    for number, name in enumerate(
+        b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1
+    )
+}
+_NO_SERVER: Final = (b"<NOSRV>", b"<STATS>")
+
+
+class _Row(NamedTuple):
+    server: bytes
+    end_s: float
+    latency_ms: float
+    connect_ms: float
+    failed: bool
+    route: str
+
+
+class LogParser:
+    r"""Reads one stream of log lines; a stream of its own needs a parser of its own.
+
+    Parameters
+    ----------
+    service
+        Backend whose requests are wanted; others are counted as unattributed.
+    log_format
+        ``dial`` or ``httplog``.
+    new_connections
+        Whether a connect time of 0 ms is a measurement (every connection is new).
+    zone
+        Time zone of an httplog's dates, ``None`` for this computer's own.  In the hour that
+        is repeated when summer time ends they are ambiguous; the first is assumed.
+
+    Examples
+    --------
+    >>> parser = LogParser("app", "dial")
+    >>> len(parser.feed(b"app,s1,1795211945545012,1795211945546"))
+    0
+    >>> batch = parser.feed(b"393,0,0,1,1,200,----,0,0,-\n")
+    >>> batch.names, batch.latency_ms.tolist(), batch.end_s.tolist()
+    (('s1',), [1.381], [1795211945.546393])
+    """
+
+    def __init__(
+        self,
+        service: str,
+        log_format: LogFormat,
+        *,
+        new_connections: bool = False,
+        zone: tzinfo | None = None,
+    ) -> None:
+        self._pool = service.encode()
+        self._match = _COMPACT.fullmatch if log_format == "dial" else _HTTPLOG.search
+        self._row = self._compact if log_format == "dial" else self._httplog
+        self._new_connections = new_connections
+        self._zone = zone
+        self._carry = b""
+        self._in_overlong_line = False
+        self._seconds: dict[bytes, float] = {}
+
+    def feed(self, data: bytes) -> RequestBatch:
+        """Parse what became complete with ``data``; never raises."""
+        lines = (self._carry + data).split(b"\n")
+        self._carry = lines.pop()
+        rows: list[_Row] = []
+        malformed = unattributed = 0
+        for line in lines:
+            if self._in_overlong_line:
+                self._in_overlong_line = False
+                continue
+            line = line.removesuffix(b"\r")  # noqa: PLW2901 - the same line, its ending cut off
+            if not line:
+                continue
+            found = self._match(line) if len(line) <= MAX_LINE_BYTES else None
+            if found is None:
+                malformed += 1
+            elif found["pool"] != self._pool or found["server"] in _NO_SERVER:
+                unattributed += 1
+            else:
+                row = self._row(found)
+                if row is None:
+                    malformed += 1
+                else:
+                    rows.append(row)
+        if len(self._carry) > MAX_LINE_BYTES:
+            malformed += not self._in_overlong_line
+            self._in_overlong_line = True
+            self._carry = b""
+        return _batch(rows, malformed, unattributed)
+
+    def finish(self) -> RequestBatch:
+        """End of the stream: an unfinished line is malformed, whatever it looks like.
+
+        A line cut off inside its last field would read well, and wrong.
+        """
+        malformed = int(bool(self._carry))
+        self._carry = b""
+        self._in_overlong_line = False
+        return _batch([], malformed, 0)
+
+    def _compact(self, found: re.Match[bytes]) -> _Row | None:
+        t0, t1 = found["t0"], found["t1"]
+        if t1 != b"-":
+            end_s = int(t1) / 1e6
+        elif t0 != b"-":
+            end_s = int(t0) / 1e6 + max(0, int(found["Ta"])) / 1e3
+        else:
+            return None
+        latency_ms = NAN
+        if t0 != b"-" and t1 != b"-" and int(t1) >= int(t0):
+            latency_ms = (int(t1) - int(t0)) / 1e3
+        return self._judged(found, end_s, latency_ms, found["route"] or b"")
+
+    def _httplog(self, found: re.Match[bytes]) -> _Row | None:
+        second_s = self._second_s(found["second"])
+        if second_s is None:
+            return None
+        begin_s = second_s + int(found["ms"]) / 1e3
+        received, waited, connected, answered = (int(found[t]) for t in ("TR", "Tw", "Tc", "Tr"))
+        if min(received, waited, connected, answered) < 0:
+            end_s, latency_ms = begin_s + max(0, int(found["Ta"])) / 1e3, NAN
+        else:
+            latency_ms = float(waited + connected + answered)
+            end_s = begin_s + (received + latency_ms) / 1e3
+        return self._judged(found, end_s, latency_ms, b"")
+
+    def _judged(
+        self, found: re.Match[bytes], end_s: float, latency_ms: float, route: bytes
+    ) -> _Row:
+        """The part that both formats share."""
+        connect_ms = float(found["Tc"])
+        if connect_ms < 0 or (connect_ms == 0 and not self._new_connections):
+            connect_ms = NAN
+        if found["retries"].startswith(b"+"):
+            connect_ms = latency_ms = NAN
+        if int(found["Tr"]) < 0:
+            latency_ms = NAN
+        broken_by = found["state"][:1]
+        failed = broken_by in b"SsD" or (int(found["status"]) >= 500 and broken_by not in b"Cc")
+        text = "" if route == b"-" else route.decode("utf-8", errors="replace")
+        return _Row(found["server"], end_s, latency_ms, connect_ms, failed, text)
+
+    def _second_s(self, text: bytes) -> float | None:
+        """Seconds since the epoch of ``20/Nov/2026:22:14:15``; many lines share one."""
+        if text not in self._seconds:
+            month = _MONTHS.get(text[3:6])
+            if month is None:
+                return None
+            day, year, hour, minute, second = (
+                int(text[a:b]) for a, b in ((0, 2), (7, 11), (12, 14), (15, 17), (18, 20))
+            )
+            try:
+                date = datetime(year, month, day, hour, minute, second, tzinfo=self._zone)
+                seconds = date.timestamp()
+            except (ValueError, OverflowError, OSError):
+                return None
+            if len(self._seconds) >= 1024:
+                self._seconds.clear()
+            self._seconds[text] = seconds
+        return self._seconds[text]
+
+
+def _batch(rows: list[_Row], malformed: int, unattributed: int) -> RequestBatch:
+    index: dict[bytes, int] = {}
+    backend = [index.setdefault(row.server, len(index)) for row in rows]
+    return RequestBatch(
+        names=tuple(name.decode("utf-8", errors="replace") for name in index),
+        backend=np.array(backend, dtype=np.int32),
+        end_s=np.array([row.end_s for row in rows], dtype=np.float64),
+        latency_ms=np.array([row.latency_ms for row in rows], dtype=np.float64),
+        connect_ms=np.array([row.connect_ms for row in rows], dtype=np.float64),
+        failed=np.array([row.failed for row in rows], dtype=np.bool_),
+        route=tuple(row.route for row in rows) if any(row.route for row in rows) else None,
+        malformed=malformed,
+        unattributed=unattributed,
+    )

@@ -1,0 +1,263 @@
+"""The four places a log can come from; each feeds parsers and hands batches on.
+
+A source is open when :func:`open_source` returns: what HAProxy sends from then on is not
+lost for want of a listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from dial.adapter import RequestBatch
+from dial.errors import BalancerUnreachable
+from dial_haproxy.options import Address, Options
+from dial_haproxy.parser import LogParser
+
+Sink = Callable[[RequestBatch], None]
+NewParser = Callable[[], LogParser]
+
+CHUNK_BYTES = 65_536
+MAX_CONNECTIONS = 64
+"""One for each HAProxy process that lives: a few during reloads."""
+
+RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
+"""Asked of the kernel for datagrams, which are lost when it is full (it may grant less)."""
+
+DATAGRAMS_PER_TURN = 512
+"""Then others get their turn on the event loop: about 2 ms of parsing."""
+
+
+class Source(Protocol):
+    """An open source."""
+
+    async def close(self) -> None:
+        """Stop; what has not been read stays unread."""
+
+
+async def open_source(options: Options, new_parser: NewParser, sink: Sink) -> Source:
+    """Listen, or begin to follow.
+
+    Raises
+    ------
+    BalancerUnreachable
+        If the address cannot be listened on, naming it.
+    """
+    address = options.log
+    try:
+        match address.scheme:
+            case "tcp":
+                return await _Stream.open(address, new_parser, sink)
+            case "file":
+                return _Follower(FollowedFile(Path(address.path)), options.poll_s, new_parser, sink)
+            case _:
+                return _Datagrams(address, new_parser(), sink)
+    except OSError as error:
+        raise BalancerUnreachable(
+            f"log {address}: cannot be opened: {error.strerror or error}"
+        ) from error
+
+
+class _Stream:
+    """TCP listener; each connection is a stream of lines of its own.
+
+    Old and new process both send during a reload, so more than one is usual.
+    """
+
+    def __init__(self, new_parser: NewParser, sink: Sink) -> None:
+        self._new_parser = new_parser
+        self._sink = sink
+        self._serving: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    async def open(cls, address: Address, new_parser: NewParser, sink: Sink) -> _Stream:
+        self = cls(new_parser, sink)
+        self._server = await asyncio.start_server(
+            self._serve, address.host, address.port, limit=CHUNK_BYTES
+        )
+        return self
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._serving) >= MAX_CONNECTIONS:
+            writer.close()
+            return
+        self._serving[writer] = asyncio.current_task()
+        parser = self._new_parser()
+        try:
+            while data := await reader.read(CHUNK_BYTES):
+                self._sink(parser.feed(data))
+        except OSError:
+            pass  # A process that was killed resets its connection; the next one connects anew.
+        finally:
+            self._sink(parser.finish())
+            self._serving.pop(writer, None)
+            writer.close()
+
+    async def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            tasks = [task for task in self._serving.values() if task is not None]
+            for writer in self._serving:
+                writer.transport.abort()
+            await asyncio.gather(*tasks)
+            await self._server.wait_closed()
+
+
+class _Datagrams:
+    """UDP or unix datagram socket; one line each.
+
+    Not an asyncio transport: that hands over one datagram a turn, and so one row a batch.
+    """
+
+    def __init__(self, address: Address, parser: LogParser, sink: Sink) -> None:
+        self._parser = parser
+        self._sink = sink
+        self._path = Path(address.path) if address.path else None
+        self._socket = _datagram_socket(address)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket, self._readable)
+
+    def _readable(self) -> None:
+        lines: list[bytes] = []
+        with contextlib.suppress(BlockingIOError):
+            while len(lines) < DATAGRAMS_PER_TURN:
+                lines.append(self._socket.recv(CHUNK_BYTES))
+        lines.append(b"")
+        self._sink(self._parser.feed(b"\n".join(lines)))
+
+    async def close(self) -> None:
+        self._loop.remove_reader(self._socket)
+        self._socket.close()
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+def _datagram_socket(address: Address) -> socket.socket:
+    if address.path:
+        _remove_stale_socket(Path(address.path))
+        family, where = socket.AF_UNIX, address.path
+    else:
+        family, _, _, _, where = socket.getaddrinfo(  # type: ignore[assignment]
+            address.host, address.port, type=socket.SOCK_DGRAM
+        )[0]
+    made = socket.socket(family, socket.SOCK_DGRAM)
+    try:
+        made.setblocking(False)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        made.bind(where)
+        if address.path:
+            # HAProxy writes as its own user: by the group, never by everybody.
+            Path(address.path).chmod(0o660)
+    except OSError:
+        made.close()
+        raise
+    return made
+
+
+def _remove_stale_socket(path: Path) -> None:
+    """Remove what a crash left behind, but neither another's file nor a socket in use."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise OSError(errno.EEXIST, "exists and is no socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+    raise OSError(errno.EADDRINUSE, "another program listens on it")
+
+
+class FollowedFile:
+    """What is appended to a file, through rotation and truncation.
+
+    Rotation is a new inode under the path: the old file is read to its end first.
+    Truncation is a file shorter than what was read: reading begins anew.  (One that was
+    truncated and has already outgrown the old position cannot be told from appending.)
+
+    Parameters
+    ----------
+    path
+        The file.  What it holds already is history and is skipped; one that appears later
+        is read from its beginning.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO | None = self._open()
+        if self._file is not None:
+            self._file.seek(0, os.SEEK_END)
+
+    def read_new(self) -> bytes:
+        """Up to 64 KiB of what is new; empty when there is nothing yet."""
+        if self._file is None:
+            self._file = self._open()
+        if self._file is None:
+            return b""
+        if os.fstat(self._file.fileno()).st_size < self._file.tell():
+            self._file.seek(0)
+            return b"\n"  # ends a line that was cut off, so that it joins no other
+        data = self._file.read(CHUNK_BYTES)
+        if not data and self._was_replaced():
+            self._file.close()
+            self._file = self._open()
+            return b"\n"
+        return data
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _open(self) -> BinaryIO | None:
+        try:
+            return self._path.open("rb", buffering=0)
+        except FileNotFoundError:
+            return None
+
+    def _was_replaced(self) -> bool:
+        assert self._file is not None  # noqa: S101 - for the type checker
+        try:
+            now = self._path.stat()
+        except FileNotFoundError:
+            return False  # moved away, its successor not yet there
+        mine = os.fstat(self._file.fileno())
+        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
+
+
+class _Follower:
+    """Polls a followed file: inotify would need the directory, and misses network mounts."""
+
+    def __init__(
+        self, file: FollowedFile, poll_s: float, new_parser: NewParser, sink: Sink
+    ) -> None:
+        self._file = file
+        self._task = asyncio.create_task(self._follow(poll_s, new_parser(), sink))
+
+    async def _follow(self, poll_s: float, parser: LogParser, sink: Sink) -> None:
+        while True:
+            try:
+                data = self._file.read_new()
+            except OSError:
+                data = b""  # unreadable for now, as between a rotation and its chown
+            if data:
+                sink(parser.feed(data))
+            await asyncio.sleep(0 if data else poll_s)
+
+    async def close(self) -> None:
+        self._task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._task
+        self._file.close()

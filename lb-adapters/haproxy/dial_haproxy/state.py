@@ -1,0 +1,220 @@
+"""From the text of ``show info``, ``show servers state`` and ``show stat`` to one reading.
+
+Columns are found by their header, never by position: HAProxy adds some with each version.
+
+Which column says what (management guide, 9.3; looked at on 2.6):
+
+- Weight in force and configured weight are ``srv_uweight`` and ``srv_iweight`` of ``show
+  servers state``.  ``weight`` of ``show stat`` is not the weight that was set: it is what
+  is left of it during a slow start.
+- Usable follows ``srv_op_state`` and ``srv_admin_state``.  ``status`` of ``show stat``
+  says DRAIN both for an administrator's drain and for a weight of 0, which is ours.
+- ``stot`` counts every attempt: three requests to a dead server, retried three times each,
+  are 12.  Without ``wretr`` they are 3 again.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dial.errors import BalancerRefused, UnknownService
+from dial.types import BalancerState, ServerState, WeightKind, WeightMeaning
+
+MIN_VERSION = (2, 4)
+"""First with a ring that sends raw lines over TCP and shows its start time."""
+
+MAX_WEIGHT = 256
+"""HAProxy's SRV_UWGHT_MAX."""
+
+_PROBE = (
+    "in the backend: 'use-server NAME if { rand(1000) lt 5 }' sends 0.5 % of the requests to a "
+    "server of weight 0"
+)
+
+# HAProxy up to 2.6 at least prints "unknown" for random, and for nothing else.
+_KINDS = {
+    "roundrobin": WeightKind.REQUESTS,
+    "leastconn": WeightKind.CONCURRENCY,
+    "random": WeightKind.DRAW,
+    "unknown": WeightKind.DRAW,
+}
+
+_WHY_NOT = {
+    "static-rr": "its weights cannot be changed while HAProxy runs",
+    "first": "it fills servers in their order and ignores weights",
+}
+_WHY_NOT_HASH = (
+    "it sends a key always to the same server, so a weight moves keys (and their caches and "
+    "sessions) rather than a share of the requests, or cannot be changed at all"
+)
+
+_OP_STARTING, _OP_RUNNING = 1, 2
+_AGENT_CONFIGURED = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Info:
+    """The process that answers."""
+
+    version: str
+    epoch: str
+    """Process id and start time: a container's process id is the same after a restart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """One row of ``show servers state``."""
+
+    backend_id: str
+    weight: int
+    configured_weight: int
+    usable: bool
+    has_agent_check: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Stats:
+    """``show stat`` of one backend."""
+
+    algorithm: str
+    servers: Mapping[str, Mapping[str, int]]
+    """Counters by server name; a column HAProxy leaves empty is 0."""
+
+
+def parse_info(text: str) -> Info:
+    """Read ``show info``.
+
+    Raises
+    ------
+    BalancerRefused
+        If it is no HAProxy's, or one that is too old.
+    """
+    found = dict(re.findall(r"^([\w ]+): *(.*)$", text, re.MULTILINE))
+    version = found.get("Version", "")
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers is None or "Pid" not in found:
+        raise BalancerRefused(f"'show info' answered {text[:80]!r}: this is no HAProxy")
+    if (int(numbers[1]), int(numbers[2])) < MIN_VERSION:
+        raise BalancerRefused(
+            f"HAProxy {version} is too old: {MIN_VERSION[0]}.{MIN_VERSION[1]} or newer is needed"
+        )
+    return Info(
+        version=version,
+        epoch=f"{found['Pid']}@{found.get('Start_time_sec', '?')}",
+    )
+
+
+def parse_servers(text: str, service: str) -> dict[str, Server]:
+    """Read ``show servers state SERVICE``: servers by name, in the order of haproxy.cfg.
+
+    Raises
+    ------
+    UnknownService
+        If HAProxy has no such backend.
+    BalancerRefused
+        If it answered anything else.
+    """
+    if "find backend" in text:
+        raise UnknownService(f"service = {service!r}: HAProxy has no such backend")
+    lines = text.splitlines()
+    if len(lines) < 2 or not lines[1].startswith("# "):
+        raise BalancerRefused(f"'show servers state {service}' answered {text[:80]!r}")
+    header = lines[1][2:].split(" ")
+    servers: dict[str, Server] = {}
+    try:
+        for line in lines[2:]:
+            row = dict(zip(header, line.split(" "), strict=False))
+            if row["be_name"] != service:
+                continue
+            servers[row["srv_name"]] = Server(
+                backend_id=row["be_id"],
+                weight=int(row["srv_uweight"]),
+                configured_weight=int(row["srv_iweight"]),
+                usable=int(row["srv_op_state"]) in (_OP_STARTING, _OP_RUNNING)
+                and int(row["srv_admin_state"]) == 0,
+                has_agent_check=bool(int(row["srv_agent_state"]) & _AGENT_CONFIGURED),
+            )
+    except (KeyError, ValueError) as error:
+        raise BalancerRefused(f"'show servers state {service}': cannot read {line!r}") from error
+    return servers
+
+
+def parse_stats(text: str, service: str) -> Stats | None:
+    """Read ``show stat ... 6 -1``; ``None`` if the service's own row is not in it."""
+    algorithm: str | None = None
+    servers: dict[str, dict[str, int]] = {}
+    for row in _table(text):
+        if row.get("pxname") != service:
+            continue
+        if row.get("svname") == "BACKEND":
+            algorithm = row.get("algo") or "unknown"
+        else:
+            servers[row.get("svname", "")] = {k: int(v) for k, v in row.items() if v.isdecimal()}
+    return None if algorithm is None else Stats(algorithm, servers)
+
+
+def backend_names(text: str) -> tuple[str, ...]:
+    """Names of all backends in ``show stat -1 2 -1``."""
+    rows = _table(text)
+    return tuple(sorted(row["pxname"] for row in rows if row.get("svname") == "BACKEND"))
+
+
+def _table(text: str) -> list[dict[str, str]]:
+    """Rows of a CSV answer by column; a row too short lacks its last columns."""
+    try:
+        header, *rows = csv.reader(text.removeprefix("# ").splitlines())
+    except (csv.Error, ValueError) as error:
+        raise BalancerRefused(f"'show stat' answered {text[:80]!r}") from error
+    return [dict(zip(header, row, strict=False)) for row in rows]
+
+
+def weight_meaning(service: str, algorithm: str) -> WeightMeaning:
+    """What a weight means under ``balance ALGORITHM``.
+
+    Raises
+    ------
+    BalancerRefused
+        If weights of this algorithm move no share of the load: the message says why.
+    """
+    kind = _KINDS.get(algorithm)
+    if kind is None:
+        why = _WHY_NOT.get(algorithm, _WHY_NOT_HASH)
+        raise BalancerRefused(
+            f"backend {service!r} uses 'balance {algorithm}': {why}; allowed are roundrobin, "
+            "leastconn and random"
+        )
+    return WeightMeaning(kind=kind, minimum=1, maximum=MAX_WEIGHT, zero_drains=True, probe=_PROBE)
+
+
+def algorithm_name(algorithm: str) -> str:
+    """The algorithm as haproxy.cfg calls it."""
+    return "random" if algorithm == "unknown" else algorithm
+
+
+def combine(service: str, info: Info, servers: Mapping[str, Server], stats: Stats) -> BalancerState:
+    """One reading out of the three answers.
+
+    Raises
+    ------
+    BalancerRefused
+        If the algorithm is one whose weights are of no use.
+    """
+    meaning = weight_meaning(service, stats.algorithm)
+    states = []
+    for name, server in servers.items():
+        count = stats.servers.get(name, {})
+        states.append(
+            ServerState(
+                name=name,
+                weight=server.weight,
+                configured_weight=server.configured_weight,
+                usable=server.usable,
+                in_flight=count.get("scur", 0),
+                requests_total=max(0, count.get("stot", 0) - count.get("wretr", 0)),
+                errors_total=sum(count.get(c, 0) for c in ("econ", "eresp", "hrsp_5xx")),
+            )
+        )
+    return BalancerState(info.epoch, algorithm_name(stats.algorithm), meaning, tuple(states))
