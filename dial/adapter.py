@@ -58,6 +58,8 @@ class RequestBatch:
     unattributed
         Requests that reached no backend of this service (no server available, refused
         by a rule, other pools).
+    dropped
+        Requests that were logged but forgotten, because batches were taken too slowly.
     """
 
     names: tuple[str, ...]
@@ -69,6 +71,7 @@ class RequestBatch:
     route: tuple[str, ...] | None = None
     malformed: int = 0
     unattributed: int = 0
+    dropped: int = 0
 
     def __len__(self) -> int:
         return len(self.backend)
@@ -118,6 +121,8 @@ class Adapter(Protocol):
 
         Raises
         ------
+        BalancerRefused
+            If a weight is out of the declared range; then nothing was written.
         StalePlan
             If ``version`` is lower than one already applied by this adapter.
         BalancerUnreachable

@@ -69,9 +69,9 @@ class Metrics:
             "dial_log_requests_unattributed_total",
             "Logged requests that reached no backend of the service.",
         )
-        self.log_batches_dropped = counter(
-            "dial_log_batches_dropped_total",
-            "Batches of log lines dropped because the controller could not keep up.",
+        self.log_requests_dropped = counter(
+            "dial_log_requests_dropped_total",
+            "Logged requests that were forgotten because the controller could not keep up.",
         )
         self.ticks = counter("dial_ticks_total", "Ticks of the control loop.")
         self.tick_duration = Histogram(

@@ -196,6 +196,7 @@ async def read_log(adapter: Adapter, windows: RequestWindows, metrics: Metrics) 
         windows.add(batch)
         metrics.log_lines_malformed.inc(batch.malformed)
         metrics.log_requests_unattributed.inc(batch.unattributed)
+        metrics.log_requests_dropped.inc(batch.dropped)
 
 
 async def run(settings: Settings, clock: Clock | None = None) -> None:

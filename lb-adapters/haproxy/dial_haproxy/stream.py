@@ -35,6 +35,7 @@ class BatchQueue:
         self._requests = 0
         self._lost_malformed = 0
         self._lost_unattributed = 0
+        self._dropped_untold = 0
         self._changed = asyncio.Event()
         self._closed = False
 
@@ -53,6 +54,7 @@ class BatchQueue:
             oldest = self._batches.popleft()
             self._requests -= len(oldest)
             self.dropped_requests += len(oldest)
+            self._dropped_untold += len(oldest)
             self._lost_malformed += oldest.malformed
             self._lost_unattributed += oldest.unattributed
         self._changed.set()
@@ -74,7 +76,8 @@ class BatchQueue:
 
     def _take(self) -> RequestBatch | None:
         malformed, unattributed = self._lost_malformed, self._lost_unattributed
-        self._lost_malformed = self._lost_unattributed = 0
+        dropped = self._dropped_untold
+        self._lost_malformed = self._lost_unattributed = self._dropped_untold = 0
         if self._batches:
             batch = self._batches.popleft()
             self._requests -= len(batch)
@@ -86,6 +89,7 @@ class BatchQueue:
             batch,
             malformed=batch.malformed + malformed,
             unattributed=batch.unattributed + unattributed,
+            dropped=dropped,
         )
 
 

@@ -30,8 +30,8 @@ async def test_a_full_queue_drops_its_oldest_batches_whole_and_counts_them():
     # 4 + 5 + 3 > 10, so the 4 go; their malformed line is still told
     assert queue.dropped_requests == 4
     first, second = await queue.get(), await queue.get()
-    assert (len(first), first.malformed) == (5, 2)
-    assert (len(second), second.malformed) == (3, 1)
+    assert (len(first), first.malformed, first.dropped) == (5, 2, 4)
+    assert (len(second), second.malformed, second.dropped) == (3, 1, 0)
 
 
 async def test_the_newest_batch_stays_however_large():
