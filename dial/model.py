@@ -16,7 +16,15 @@ import json
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
 from dial.classifier import FEATURES, Branch, Leaf, Tree
 from dial.errors import ModelError
@@ -55,7 +63,16 @@ class BranchDocument(_Part):
     missing: Literal["below", "above"] = "below"
 
 
-TreeDocument = LeafDocument | BranchDocument
+def _kind_of_node(node: object) -> str:
+    """Leaf or branch, told before it is checked, so that an error speaks of one of the two."""
+    is_leaf = "cause" in node if isinstance(node, dict) else isinstance(node, LeafDocument)
+    return "leaf" if is_leaf else "branch"
+
+
+TreeDocument = Annotated[
+    Annotated[LeafDocument, Tag("leaf")] | Annotated[BranchDocument, Tag("branch")],
+    Discriminator(_kind_of_node),
+]
 
 
 class CurveDocument(_Part):
@@ -126,6 +143,8 @@ def load_model(path: Path) -> ModelDocument:
         raise ModelError(f"{path}: {error.strerror}") from error
     except ValueError as error:
         raise ModelError(f"{path}: not JSON: {error}") from error
+    except RecursionError as error:
+        raise ModelError(f"{path}: nested too deeply to be a model") from error
     if not isinstance(document, dict):
         raise ModelError(f"{path}: a {type(document).__name__}; want an object")
     if document.get("format") != FORMAT:

@@ -112,7 +112,7 @@ class TailCurve:
         return self.c0_ms + self.c1_ms * u + self.c2_ms * u * u
 
     def utilisation(self, t_x_ms: float) -> float:
-        """The inverse: the utilisation, in [0, 1), at which T_x would be ``t_x_ms``.
+        """The inverse: the utilisation, in [0, 1], at which T_x would be ``t_x_ms``.
 
         The textbook root (-c1 + sqrt(...)) / (2 c2) cancels for small c2 and divides by
         zero for c2 = 0; its conjugate u = 2 d / (c1 + sqrt(c1^2 + 4 c2 d)) does neither.
@@ -142,15 +142,16 @@ def fit_tail_curve(rho: ArrayLike, t_x_ms: ArrayLike, *, rho_max: float = 0.95) 
     Raises
     ------
     ValueError
-        If fewer than three usable points remain, or they carry no slope.
+        If usable points at fewer than three utilisations remain, or they carry no slope.
     """
     rho_array = np.asarray(rho, dtype=np.float64)
     t_array = np.asarray(t_x_ms, dtype=np.float64)
     if rho_array.shape != t_array.shape or rho_array.ndim != 1:
         raise ValueError(f"rho {rho_array.shape} and t_x_ms {t_array.shape}: want two (n,) arrays")
     usable = (rho_array >= 0.0) & (rho_array <= rho_max) & (t_array > 0.0) & np.isfinite(t_array)
-    if np.count_nonzero(usable) < 3:
-        raise ValueError(f"{np.count_nonzero(usable)} usable points: Eq. 1 needs at least 3")
+    distinct = np.unique(rho_array[usable]).size
+    if distinct < 3:
+        raise ValueError(f"usable points at {distinct} utilisations: Eq. 1 needs at least 3")
     u = 1.0 / (1.0 - rho_array[usable])
     t = t_array[usable]
     columns = np.column_stack([np.ones_like(u), u, u * u]) / t[:, np.newaxis]

@@ -1,8 +1,8 @@
 """Every setting of the controller, in one table that is checked when it is read.
 
 A configuration is one TOML file; any value can be overridden from the environment, as
-``DIAL_INTERVAL_S=5`` or, nested, ``DIAL_API__PORT=9200``.  Unknown names are refused: a
-misspelt setting that is silently ignored is worse than none.
+``DIAL_INTERVAL_S=5`` or, nested, ``DIAL_API__PORT=9200``.  Unknown names in the file are
+refused: a misspelt setting that is silently ignored is worse than none.
 
 Defaults say where they come from.  Shares are fractions of the service's requests.
 """
@@ -13,11 +13,12 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
 from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from dial.errors import SettingError
@@ -135,12 +136,26 @@ class GuardSettings(_Table):
         description="Ticks in a row below release_rho_bg before load moves back.",
     )
 
+    @model_validator(mode="after")
+    def _releases_below_where_it_engages(self) -> GuardSettings:
+        if self.release_rho_bg >= self.engage_rho_bg:
+            raise ValueError(
+                f"release_rho_bg = {self.release_rho_bg} must be below "
+                f"engage_rho_bg = {self.engage_rho_bg}, or load would move to and fro"
+            )
+        return self
+
 
 class RecordSettings(_Table):
     """Where every tick is written down, as JSON lines that `dial replay` can run again."""
 
     path: Path | None = Field(default=None, description="File to append to; none when not given.")
-    max_mib: float = Field(default=64.0, gt=0.0, description="Size at which the file is turned.")
+    max_mib: float = Field(
+        default=64.0,
+        gt=0.0,
+        allow_inf_nan=False,
+        description="Size at which the file is turned.",
+    )
     keep: int = Field(default=4, ge=1, le=1_000, description="Turned files that are kept.")
 
 
@@ -207,15 +222,25 @@ def load_settings(path: Path) -> Settings:
         return Settings(**table)
     except ValidationError as error:
         raise SettingError(f"{path}: {describe(error)}") from error
+    except SettingsError as error:
+        raise SettingError(f"environment: {error}: a whole table must be JSON") from error
 
 
 def describe(error: ValidationError) -> str:
-    """One line for all that is wrong: setting, value (never a secret's), what is allowed."""
+    """One line for all that is wrong: setting, value (never a secret's), what is allowed.
+
+    The value of an unknown name is not shown: it may be a token under a misspelt one.  Nor
+    is that of a whole table, which may hold a token and is too long to read.
+    """
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
         name = ".".join(str(part) for part in problem["loc"])
-        given = (
-            "" if "token" in name or problem["type"] == "missing" else f" = {problem['input']!r}"
+        value = problem["input"]
+        shown = (
+            isinstance(value, str | int | float)
+            and "token" not in name
+            and problem["type"] != "extra_forbidden"
         )
-        lines.append(f"{name}{given}: {problem['msg']}")
+        given = f"{name} = {value!r}" if shown else name
+        lines.append(f"{given}: {problem['msg']}" if given else problem["msg"])
     return "; ".join(lines)

@@ -94,9 +94,9 @@ class RequestWindow:
     t_x_ms: Measured
     """The x-th percentile of the response time of the requests that succeeded."""
     t_x_requests: int
-    """How many requests ``t_x_ms`` rests on.
+    """How many requests ``t_x_ms`` rests on, or would if there were enough.
 
-    More than ``requests`` where a backend gets so few that ticks had to be pooled.
+    More than ``requests`` where a backend gets so few that it takes several ticks.
     """
     t_mean_ms: Measured
     """Their mean response time."""

@@ -74,15 +74,17 @@ class Line:
         if self.weight == 0.0:
             return NoData("no quiet interval learnt")
         spread = self.weight * self.sum_nn - self.sum_n * self.sum_n
-        beta = alpha = 0.0
-        # Relative to sum_n^2: 1e-3 is a swing of the load by 3 %, below which Poisson noise
-        # of a hundred requests (10 %) would set the slope.
+        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 3 % the
+        # slope would be set by what the metric does for other reasons; Poisson arrivals alone
+        # vary by 10 % at a hundred requests an interval.
         if spread > 1e-3 * self.sum_n * self.sum_n:
             beta = (self.weight * self.sum_ny - self.sum_n * self.sum_y) / spread
             alpha = (self.sum_y - beta * self.sum_n) / self.weight
-        if beta > 0.0 and alpha >= 0.0:
-            return alpha + beta * n
-        if beta < 0.0 or self.sum_nn == 0.0:
+            if beta <= 0.0:
+                return self.sum_y / self.weight
+            if alpha >= 0.0:
+                return alpha + beta * n
+        if self.sum_nn == 0.0:
             return self.sum_y / self.weight
         return self.sum_ny / self.sum_nn * n
 

@@ -40,6 +40,14 @@ from scipy.special import stdtrit
 
 from dial.types import Measured, NoData
 
+_LEAST_RELATIVE_DEVIATION = 0.05
+"""A deviation below 5 % of the mean is not believed.
+
+A log of whole milliseconds shows six intervals of exactly 5 ms, and a band without width
+would then be left by 5.001.  The band becomes 10 % wide: less than that nobody would move
+load for.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class BandState:
@@ -47,12 +55,15 @@ class BandState:
 
     Attributes
     ----------
+    learnt
+        Number of intervals learnt.
     weight, mean_ms, m2_ms2
-        Number of intervals learnt (fading), their mean and sum of squared deviations.
+        The same number fading, their mean and sum of squared deviations.
     held_back_ms
         Exceedances of the present run, not learnt yet.
     """
 
+    learnt: int = 0
     weight: float = 0.0
     mean_ms: float = 0.0
     m2_ms2: float = 0.0
@@ -97,11 +108,13 @@ class Band:
 
     def upper_ms(self, state: BandState) -> Measured:
         """Upper edge of the band in milliseconds."""
-        if state.weight < min(self.learn_intervals, self.memory_intervals):
-            learnt = math.floor(state.weight)
-            return NoData(f"{learnt} of {self.learn_intervals} quiet intervals learnt")
+        # Not the fading number: it never gets past memory_intervals.
+        if state.learnt < self.learn_intervals:
+            return NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
         freedom = state.weight - 1.0
-        deviation_ms = math.sqrt(state.m2_ms2 / freedom)
+        deviation_ms = max(
+            math.sqrt(state.m2_ms2 / freedom), _LEAST_RELATIVE_DEVIATION * state.mean_ms
+        )
         quantile = float(stdtrit(freedom, (1.0 + self.confidence) / 2.0))
         return state.mean_ms + quantile * deviation_ms * math.sqrt(1.0 + 1.0 / state.weight)
 
@@ -121,7 +134,9 @@ class Band:
             return state, BandSignal(upper_ms, above=False, detected=False)
         if isinstance(upper_ms, NoData) or t_x_ms <= upper_ms:
             if learn:
-                for quiet_ms in (*state.held_back_ms, t_x_ms):
+                # A full run was a detection, not noise.
+                noise_ms = state.held_back_ms if len(state.held_back_ms) < self.successive else ()
+                for quiet_ms in (*noise_ms, t_x_ms):
                     state = self._learn(state, quiet_ms)
             return replace(state, held_back_ms=()), BandSignal(
                 upper_ms, above=False, detected=False
@@ -137,4 +152,6 @@ class Band:
         delta_ms = t_x_ms - state.mean_ms
         mean_ms = state.mean_ms + delta_ms / weight
         m2_ms2 = state.m2_ms2 * fade + delta_ms * (t_x_ms - mean_ms)
-        return replace(state, weight=weight, mean_ms=mean_ms, m2_ms2=m2_ms2)
+        return replace(
+            state, learnt=state.learnt + 1, weight=weight, mean_ms=mean_ms, m2_ms2=m2_ms2
+        )

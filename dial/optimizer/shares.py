@@ -12,12 +12,17 @@ Formula
 
         a p_i = max(a f_i, r_i - s sqrt(r_i)).
 
-    Backend i leaves its floor where s < t_i = (r_i - a f_i) / sqrt(r_i).  The sum of the
-    right side falls as s grows, so after one sort of the t_i the set of backends above
-    their floor is found by counting, and s follows from the sum.
+    At low load r_i - s sqrt(r_i) is a small difference of large numbers (for a = 1e-16 sum r
+    nothing is left of it), so the unknown is the depth d = max sqrt(r) - s instead:
+
+        a p_i = max(a f_i, sqrt(r_i) (d - g_i)),     g_i = max sqrt(r) - sqrt(r_i).
+
+    Backend i leaves its floor where d > d_i = g_i + a f_i / sqrt(r_i).  The sum of the right
+    side grows with d, so after one sort of the d_i the set of backends above their floor is
+    found by counting, and d follows from the sum.
 
 Regimes
-    * Moderate load: no floor binds, s = (R - a) / sum sqrt(r), which is Lemma 1.
+    * Moderate load: no floor binds, s = (sum r - a) / sum sqrt(r), which is Lemma 1.
     * Low load, unequal backends: Lemma 1 would be negative; here the slow ones are at
       their floor and the rest is solved again.
     * a >= sum r: nothing stays bounded.  The answer says so and splits by throughput,
@@ -33,6 +38,7 @@ Departures
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -83,9 +89,9 @@ def tail_optimal_shares(
     a = float(arrival_per_s)
     if r.ndim != 1 or r.size == 0:
         raise ValueError(f"throughput of shape {r.shape}: want (n,) with at least one backend")
-    if not (np.all(np.isfinite(r)) and np.all(r > 0.0)):
+    if not (np.all(r > 0.0) and math.isfinite(float(r.max()) * r.size)):
         raise ValueError(f"throughput {r[:8]}: each must be finite and positive (requests/s)")
-    if not (np.isfinite(a) and a >= 0.0):
+    if not (math.isfinite(a) and a >= 0.0):
         raise ValueError(f"arrival rate {a}: must be finite and not negative (requests/s)")
     if not 0.0 <= floor <= 1.0 / r.size:
         raise ValueError(f"floor {floor}: must lie in [0, 1/{r.size}]")
@@ -94,35 +100,39 @@ def tail_optimal_shares(
     if a >= total:
         return Split(r / total, overload=True)
 
-    # In units of requests/s (a p_i) nothing divides by a, so a = 0 needs no case of its own
-    # until the very end.
-    floor_per_s = np.minimum(a * floor, _MAX_FLOOR_UTILISATION * r)
-    root = np.sqrt(r)
-    leaves_floor = (r - floor_per_s) / root  # t_i
+    if a == 0.0:
+        # Every split is optimal; the limit a -> 0 sends all above the floors to the fastest.
+        fastest = (r == r.max()).astype(np.float64)
+        shares = floor + max(0.0, 1.0 - floor * r.size) * fastest / fastest.sum()
+        return Split(shares / shares.sum(), overload=False)
 
-    # t_i grows with r_i even where the floor is lowered, so sorting r sorts t: the pairs
+    # d_i falls as r_i grows even where the floor is lowered, so sorting r sorts d: the pairs
     # (r, floor) stay together without an index array, which halves the time at n = 10,000.
     order = np.sort(r)[::-1]
-    order_floor = np.minimum(a * floor, _MAX_FLOOR_UTILISATION * order)
-    order_root = np.sqrt(order)
-    t = (order - order_floor) / order_root
-    above_r = np.cumsum(order)
-    above_root = np.cumsum(order_root)
-    floors_below = order_floor.sum() - np.cumsum(order_floor)
-    served_at_t = above_r - t * above_root + floors_below
-    # Served load at s = t_k falls short of a exactly for the backends above their floor; the
+    floor_per_s, root, gap = _floor_root_gap(order, order[0], a * floor)
+    leaves_floor = gap + floor_per_s / root  # d_i
+    above_root = np.cumsum(root)
+    above_gap = np.cumsum(root * gap)
+    floors_below = floor_per_s.sum() - np.cumsum(floor_per_s)
+    served_at_d = leaves_floor * above_root - above_gap + floors_below
+    # Served load at d = d_k falls short of a exactly for the backends above their floor; the
     # largest always is, whatever rounding says.
-    k = max(1, int(np.count_nonzero(served_at_t < a)))
-    s = (above_r[k - 1] + floors_below[k - 1] - a) / above_root[k - 1]
+    k = max(1, int(np.count_nonzero(served_at_d < a)))
+    d = (a + above_gap[k - 1] - floors_below[k - 1]) / above_root[k - 1]
 
-    load_per_s = np.where(leaves_floor > s, r - s * root, floor_per_s)
-    load_per_s = np.maximum(load_per_s, floor_per_s)
-    served = float(load_per_s.sum())
-    if served <= 0.0:
-        # a = 0: every split is optimal; the limit a -> 0 sends all to the fastest.
-        fastest = (r == r.max()).astype(np.float64)
-        return Split(fastest / fastest.sum(), overload=False)
-    return Split(load_per_s / served, overload=False)
+    floor_per_s, root, gap = _floor_root_gap(r, order[0], a * floor)
+    load_per_s = np.maximum(floor_per_s, root * (d - gap))
+    return Split(load_per_s / load_per_s.sum(), overload=False)
+
+
+def _floor_root_gap(
+    r: NDArray[np.float64], largest: float, floor_per_s: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return a f_i, sqrt(r_i) and g_i, each (n,)."""
+    root = np.sqrt(r)
+    # (x - y) / (sqrt x + sqrt y), for sqrt x - sqrt y would cancel where rates are alike.
+    gap = (largest - r) / (math.sqrt(largest) + root)
+    return np.minimum(floor_per_s, _MAX_FLOOR_UTILISATION * r), root, gap
 
 
 def proportional_shares(capacity: NDArray[np.float64]) -> NDArray[np.float64]:

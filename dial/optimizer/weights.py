@@ -24,6 +24,7 @@ Source
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -91,11 +92,11 @@ def integer_weights(
         ``meaning.maximum``.
     """
     total = float(np.sum(ideal))
-    if not (np.all(np.isfinite(ideal)) and np.all(ideal >= 0.0) and total > 0.0):
+    if not (np.all(ideal >= 0.0) and 0.0 < total < math.inf):
         raise ValueError(f"ideal weights {ideal[:8]}: must be finite, >= 0 and not all 0")
     wanted = max(sum(configured), _UNITS_PER_BACKEND * len(ideal))
     units = min(wanted, int(meaning.maximum * total / float(np.max(ideal))))
-    quota = ideal * (units / total)
+    quota = ideal / total * units
     weights = np.floor(quota).astype(np.int64)
     left = units - int(weights.sum())
     # A stable sort: equal fractions are served in the order of the backends, so the same
@@ -104,7 +105,8 @@ def integer_weights(
     weights = np.minimum(np.maximum(weights, meaning.minimum), meaning.maximum)
     if meaning.zero_drains:
         weights[ideal == 0.0] = 0
-    return [int(w) for w in weights]
+    found: list[int] = weights.tolist()
+    return found
 
 
 def shares_of_weights(weights: Sequence[int]) -> NDArray[np.float64]:

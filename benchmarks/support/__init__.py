@@ -1,0 +1,1 @@
+"""What several benchmarks share; not a benchmark itself."""

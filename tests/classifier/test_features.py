@@ -1,0 +1,250 @@
+"""Metrics normalised by what the present load explains."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dial.classifier import FEATURES, QuietBaseline, features
+from dial.classifier.features import Line
+from dial.types import METRIC_NAMES, AgentSample, NoData, RequestWindow
+
+FOREVER = 10**12
+NOTHING = AgentSample(0.0, 1.0, **{name: NoData("not sent") for name in METRIC_NAMES})
+QUIET = replace(
+    NOTHING,
+    cpu_usr_cores=0.20,
+    cpu_sys_cores=0.05,
+    cpu_iowait_cores=0.01,
+    cpu_steal_cores=0.00,
+    run_queue_wait_cores=0.02,
+    psi_io_some_fraction=0.02,
+    throttled_fraction=0.0,
+    tcp_segments_out_per_s=1000.0,
+    tcp_retransmits_per_s=1.0,
+)
+NEEDS_A_SAMPLE = {
+    "usr_ratio",
+    "sys_ratio",
+    "iowait_excess_cores",
+    "io_pressure_excess",
+    "retransmit_fraction",
+    "cpu_denied_excess_cores",
+    "throttled_fraction",
+}
+
+
+def window(rate_per_s=100.0, *, errors=0, t_c_ms=0.5):
+    requests = int(rate_per_s)
+    return RequestWindow(requests, errors, rate_per_s, 10.0, requests, 5.0, t_c_ms)
+
+
+def learnt(*intervals, memory_intervals=FOREVER):
+    baseline = QuietBaseline()
+    for one_window, one_sample in intervals:
+        baseline = baseline.learn(one_window, one_sample, memory_intervals=memory_intervals)
+    return baseline
+
+
+BASELINE = learnt((window(), QUIET), (window(), QUIET))
+
+
+def test_a_quiet_interval_has_quiet_features():
+    assert features(BASELINE, window(), QUIET) == pytest.approx(
+        {
+            "requests_ratio": 1.0,
+            "errors_fraction": 0.0,
+            "usr_ratio": 1.0,
+            "sys_ratio": 1.0,
+            "iowait_excess_cores": 0.0,
+            "io_pressure_excess": 0.0,
+            "retransmit_fraction": 0.001,
+            "t_c_ratio": 1.0,
+            "cpu_denied_excess_cores": 0.0,
+            "throttled_fraction": 0.0,
+        }
+    )
+
+
+def test_each_feature_by_hand():
+    now = replace(
+        QUIET,
+        cpu_usr_cores=0.60,  # 150 req/s predict 0.30
+        cpu_sys_cores=0.15,  # and 0.075
+        cpu_iowait_cores=0.21,
+        cpu_steal_cores=0.10,  # with 0.12 below 0.22 denied, 0.02 in quiet times
+        run_queue_wait_cores=0.12,
+        psi_io_some_fraction=0.32,
+        throttled_fraction=0.25,
+        tcp_retransmits_per_s=50.0,
+    )
+    assert features(BASELINE, window(150.0, errors=30, t_c_ms=2.0), now) == pytest.approx(
+        {
+            "requests_ratio": 1.5,
+            "errors_fraction": 0.2,
+            "usr_ratio": 2.0,
+            "sys_ratio": 2.0,
+            "iowait_excess_cores": 0.2,
+            "io_pressure_excess": 0.3,
+            "retransmit_fraction": 0.05,
+            "t_c_ratio": 4.0,
+            "cpu_denied_excess_cores": 0.2,
+            "throttled_fraction": 0.25,
+        }
+    )
+
+
+def test_features_are_named_and_ordered_as_a_model_expects():
+    assert list(features(BASELINE, window(), QUIET)) == list(FEATURES)
+    assert list(features(QuietBaseline(), window(), NoData("x"))) == list(FEATURES)
+
+
+@given(factor=st.floats(0.1, 10.0))
+def test_load_that_explains_its_cpu_time_leaves_the_ratios_at_1(factor):
+    # Learnt at one load only: all is slope, the utilisation law.
+    now = replace(QUIET, cpu_usr_cores=0.20 * factor, cpu_sys_cores=0.05 * factor)
+    found = features(BASELINE, window(100.0 * factor), now)
+    assert found["usr_ratio"] == pytest.approx(1.0)
+    assert found["sys_ratio"] == pytest.approx(1.0)
+    assert found["requests_ratio"] == pytest.approx(factor)
+
+
+def test_an_idle_cost_is_told_from_the_slope_where_load_swings():
+    # usr = 0.05 + 0.001 n: 0.10 at 50/s, 0.25 at 200/s; so 0.45 at 400/s is as expected.
+    swung = learnt(
+        *((window(n), replace(QUIET, cpu_usr_cores=0.05 + 0.001 * n)) for n in (50.0, 200.0))
+    )
+    now = replace(QUIET, cpu_usr_cores=0.45)
+    assert features(swung, window(400.0), now)["usr_ratio"] == pytest.approx(1.0)
+
+
+# ---------------------------------------------------------------- what is missing
+
+
+def test_without_a_sample_its_features_carry_its_reason():
+    found = features(BASELINE, window(), NoData("the agent is silent"))
+    for name in NEEDS_A_SAMPLE:
+        assert found[name] == NoData("the agent is silent"), name
+    assert {name for name, value in found.items() if not isinstance(value, NoData)} == (
+        set(FEATURES) - NEEDS_A_SAMPLE
+    )
+
+
+def test_a_missing_metric_hides_its_own_feature_only():
+    found = features(BASELINE, window(), replace(QUIET, psi_io_some_fraction=NoData("no PSI")))
+    assert found["io_pressure_excess"] == NoData("no PSI")
+    assert [name for name, value in found.items() if isinstance(value, NoData)] == [
+        "io_pressure_excess"
+    ]
+
+
+def test_before_anything_was_learnt_normalised_features_say_so():
+    found = features(QuietBaseline(), window(), QUIET)
+    unlearnt = NoData("no quiet interval learnt")
+    assert {name for name, value in found.items() if value == unlearnt} == {
+        "requests_ratio",
+        "usr_ratio",
+        "sys_ratio",
+        "iowait_excess_cores",
+        "io_pressure_excess",
+        "t_c_ratio",
+        "cpu_denied_excess_cores",
+    }
+
+
+def test_cpu_denied_is_known_from_steal_or_run_queue_alone():
+    only_steal = replace(QUIET, cpu_steal_cores=0.3, run_queue_wait_cores=NoData("no schedstat"))
+    found = features(BASELINE, window(), only_steal)
+    assert found["cpu_denied_excess_cores"] == pytest.approx(0.28)  # 0.30 - 0.02
+    neither = replace(only_steal, cpu_steal_cores=NoData("no steal"))
+    assert isinstance(features(BASELINE, window(), neither)["cpu_denied_excess_cores"], NoData)
+
+
+def test_no_request_has_no_errors_fraction():
+    assert features(BASELINE, window(0.0), QUIET)["errors_fraction"] == NoData("no request ended")
+
+
+def test_nothing_sent_has_no_retransmit_fraction():
+    found = features(BASELINE, window(), replace(QUIET, tcp_segments_out_per_s=0.0))
+    assert isinstance(found["retransmit_fraction"], NoData)
+
+
+def test_a_missing_metric_is_not_learnt_and_the_others_are():
+    half = replace(QUIET, cpu_usr_cores=NoData("x"), cpu_sys_cores=0.15)
+    baseline = learnt((window(), QUIET), (window(), half))
+    assert baseline.usr.weight == 1.0
+    assert baseline.sys.predict(100.0) == pytest.approx(0.10)  # (0.05 + 0.15)/2
+
+
+def test_an_interval_without_agent_still_teaches_what_the_balancer_saw():
+    baseline = learnt((window(), QUIET), (window(300.0, t_c_ms=1.5), NoData("silent")))
+    assert baseline.requests.value() == pytest.approx(200.0)
+    assert baseline.t_c.value() == pytest.approx(1.0)
+    assert baseline.usr.weight == 1.0
+
+
+def test_the_past_fades():
+    # memory 10: (0.9*100 + 200)/1.9.
+    baseline = learnt((window(100.0), QUIET), (window(200.0), QUIET), memory_intervals=10)
+    assert baseline.requests.value() == pytest.approx(290.0 / 1.9)
+
+
+def test_learning_returns_a_new_baseline_and_leaves_the_old():
+    before = learnt((window(), QUIET))
+    before.learn(window(900.0), QUIET, memory_intervals=10)
+    assert before == learnt((window(), QUIET))
+
+
+# ---------------------------------------------------------------- the line
+
+
+def line(*points):
+    found = Line()
+    for n, y in points:
+        found = found.learn(n, y, 1.0)
+    return found
+
+
+def test_the_line_through_two_points():
+    assert line((1.0, 3.0), (3.0, 7.0)).predict(2.0) == pytest.approx(5.0)  # 1 + 2 n
+
+
+def test_a_constant_metric_is_an_intercept_whatever_the_load():
+    # Slope exactly 0, and not 5/1.67 a request.
+    assert line((1.0, 5.0), (2.0, 5.0)).predict(20.0) == pytest.approx(5.0)
+
+
+def test_a_falling_metric_is_predicted_by_its_mean():
+    # The best line with a slope >= 0 through (1, 6), (3, 4) is y = 5.
+    assert line((1.0, 6.0), (3.0, 4.0)).predict(100.0) == pytest.approx(5.0)
+
+
+def test_a_line_that_would_start_below_0_starts_at_0():
+    # Free: -2 + 2 n.  Through the origin: sum n y / sum n^2 = (2*2 + 3*4)/(4 + 9) = 16/13.
+    assert line((2.0, 2.0), (3.0, 4.0)).predict(13.0) == pytest.approx(16.0)
+
+
+def test_a_load_that_hardly_swings_sets_no_slope():
+    # 1 % apart: trusted, the slope would be -10 and the prediction the mean, 15.  Through the
+    # origin it is 200 * (100*20 + 101*10)/(100^2 + 101^2) = 200 * 3010/20201.
+    assert line((100.0, 20.0), (101.0, 10.0)).predict(200.0) == pytest.approx(
+        200.0 * 3010.0 / 20201.0
+    )
+
+
+def test_use_without_any_request_is_predicted_by_its_mean():
+    assert line((0.0, 0.2), (0.0, 0.4)).predict(50.0) == pytest.approx(0.3)
+
+
+def test_a_line_without_points_says_so():
+    assert Line().predict(1.0) == NoData("no quiet interval learnt")
+
+
+@given(
+    points=st.lists(st.tuples(st.floats(0.0, 1e4), st.floats(0.0, 64.0)), min_size=1, max_size=30),
+    n=st.floats(0.0, 1e4),
+)
+def test_a_prediction_is_never_negative_and_never_falls_with_load(points, n):
+    found = line(*points)
+    assert 0.0 <= found.predict(n) <= found.predict(n + 1.0) + 1e-9

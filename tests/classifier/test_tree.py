@@ -1,0 +1,119 @@
+"""The decision tree: its walk, its words, and what the starter model makes of intervals."""
+
+import pytest
+
+from dial.classifier import FEATURES, Branch, Leaf, classify
+from dial.classifier.tree import Tree
+from dial.model import STARTER, load_model
+from dial.types import Cause, NoData
+
+TREE = Branch(
+    feature="usr_ratio",
+    threshold=1.5,
+    below=Leaf(Cause.NONE),
+    above=Branch(
+        feature="t_c_ratio",
+        threshold=3.0,
+        below=Leaf(Cause.CPU),
+        above=Leaf(Cause.NET),
+        missing="above",
+    ),
+)
+QUIET = {
+    "requests_ratio": 1.0,
+    "errors_fraction": 0.0,
+    "usr_ratio": 1.0,
+    "sys_ratio": 1.0,
+    "iowait_excess_cores": 0.0,
+    "io_pressure_excess": 0.0,
+    "retransmit_fraction": 0.0,
+    "t_c_ratio": 1.0,
+    "cpu_denied_excess_cores": 0.0,
+    "throttled_fraction": 0.0,
+}
+
+
+def test_a_leaf_needs_no_features():
+    assert classify(Leaf(Cause.DISK), {}) == (Cause.DISK, ())
+
+
+@pytest.mark.parametrize(
+    ("usr_ratio", "t_c_ratio", "cause"),
+    [
+        (1.0, 9.0, Cause.NONE),
+        (1.5, 1.0, Cause.CPU),  # at the threshold goes above
+        (1.4999999, 9.0, Cause.NONE),
+        (2.0, 3.0, Cause.NET),
+        (2.0, 2.9, Cause.CPU),
+    ],
+)
+def test_below_goes_below_and_the_threshold_itself_above(usr_ratio, t_c_ratio, cause):
+    assert classify(TREE, {"usr_ratio": usr_ratio, "t_c_ratio": t_c_ratio})[0] is cause
+
+
+def test_a_missing_feature_goes_where_its_branch_says():
+    gone = NoData("gone")
+    assert classify(TREE, {"usr_ratio": gone, "t_c_ratio": 9.0})[0] is Cause.NONE  # below
+    assert classify(TREE, {"usr_ratio": 2.0, "t_c_ratio": gone})[0] is Cause.NET  # above
+
+
+def test_the_evidence_is_the_path_in_words():
+    assert classify(TREE, {"usr_ratio": 2.34567, "t_c_ratio": 1.0})[1] == (
+        "usr_ratio 2.35 >= 1.5",
+        "t_c_ratio 1 < 3",
+    )
+    assert classify(TREE, {"usr_ratio": 2.0, "t_c_ratio": NoData("no new connection")})[1] == (
+        "usr_ratio 2 >= 1.5",
+        "t_c_ratio missing (no new connection)",
+    )
+
+
+def test_a_feature_that_does_not_exist_is_an_error_and_no_guess():
+    with pytest.raises(KeyError, match="t_c_ratio"):
+        classify(TREE, {"usr_ratio": 2.0})
+
+
+# ---------------------------------------------------------------- the starter model
+
+
+@pytest.fixture(scope="module")
+def starter() -> Tree:
+    return load_model(STARTER).decision_tree
+
+
+@pytest.mark.parametrize(
+    ("changed", "cause"),
+    [
+        ({}, Cause.NONE),
+        ({"requests_ratio": 2.0}, Cause.LOAD),
+        ({"cpu_denied_excess_cores": 0.15, "usr_ratio": 0.8}, Cause.CPU),
+        ({"t_c_ratio": 5.0}, Cause.NET),
+        ({"retransmit_fraction": 0.05}, Cause.NET),
+        ({"io_pressure_excess": 0.4}, Cause.DISK),
+        ({"iowait_excess_cores": 0.3}, Cause.DISK),
+        ({"usr_ratio": 1.8}, Cause.LLC),
+        ({"throttled_fraction": 0.3, "cpu_denied_excess_cores": 0.2}, Cause.SELF_LIMITED),
+        # More of everything, as the load explains it.
+        ({"requests_ratio": 3.0, "usr_ratio": 1.05, "sys_ratio": 1.1}, Cause.LOAD),
+        # A busy disk makes the CPU wait too; the disk is asked first.
+        ({"io_pressure_excess": 0.4, "cpu_denied_excess_cores": 0.2}, Cause.DISK),
+    ],
+)
+def test_the_starter_model_names_the_cause_of_a_hand_made_interval(starter, changed, cause):
+    assert set(QUIET) == set(FEATURES)
+    assert classify(starter, QUIET | changed)[0] is cause
+
+
+def test_the_starter_model_accuses_nobody_when_all_is_missing(starter):
+    cause, path = classify(starter, dict.fromkeys(FEATURES, NoData("no agent")))
+    assert cause is Cause.NONE
+    assert all("missing (no agent)" in step for step in path)
+
+
+def test_the_starter_model_knows_neither_intra_app_nor_unknown(starter):
+    def leaves(tree: Tree) -> set[Cause]:
+        if isinstance(tree, Leaf):
+            return {tree.cause}
+        return leaves(tree.below) | leaves(tree.above)
+
+    assert set(Cause) - leaves(starter) == {Cause.INTRA_APP, Cause.UNKNOWN}

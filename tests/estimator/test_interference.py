@@ -1,0 +1,119 @@
+"""rho_bg by the inverse of Eq. 1."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dial.estimator import QuietCurve, estimate_rho_bg, smooth
+from dial.queueing import TailCurve
+from dial.types import NoData
+
+CURVE = TailCurve(0.0, 6.0, 0.0)
+"""6/(1 - rho) ms: 10 ms at rho 0.4, 20 ms at 0.7, 60 ms at 0.9."""
+
+
+def test_rho_bg_is_what_rho_fg_does_not_explain():
+    # 20 ms means rho 0.7, of which the tenant uses 0.4.
+    assert estimate_rho_bg(CURVE, 20.0, 0.4) == pytest.approx(0.3)
+
+
+def test_expected_latency_means_no_neighbour():
+    assert estimate_rho_bg(CURVE, 10.0, 0.4) == pytest.approx(0.0, abs=1e-15)
+
+
+@pytest.mark.parametrize("t_x_ms", [0.0, 5.0, 9.9])
+def test_faster_than_expected_is_clamped_to_no_neighbour(t_x_ms):
+    assert estimate_rho_bg(CURVE, t_x_ms, 0.4) == 0.0
+
+
+def test_beyond_all_measure_is_clamped_to_all_the_rest():
+    assert estimate_rho_bg(CURVE, 1e12, 0.4) == pytest.approx(0.6, abs=1e-9)
+    assert estimate_rho_bg(CURVE, 1e300, 0.4) == 0.6
+    assert estimate_rho_bg(CURVE, 100.0, 1.0) == 0.0  # the tenant itself uses everything
+
+
+@given(t_x_ms=st.floats(0.0, 1e9), rho_fg=st.floats(0.0, 1.0))
+def test_rho_bg_lies_between_0_and_what_the_tenant_leaves(t_x_ms, rho_fg):
+    assert 0.0 <= estimate_rho_bg(CURVE, t_x_ms, rho_fg) <= 1.0 - rho_fg
+
+
+@given(
+    curve=st.builds(TailCurve, st.floats(0.0, 10.0), st.floats(0.1, 10.0), st.floats(0.0, 10.0)),
+    rho_fg=st.floats(0.0, 0.9),
+    taken=st.floats(0.0, 1.0),
+)
+def test_the_true_rho_bg_is_found_where_eq_1_holds(curve, rho_fg, taken):
+    rho_bg = taken * (0.95 - rho_fg)
+    t_x_ms = curve.t_x_ms(rho_fg + rho_bg)
+    assert estimate_rho_bg(curve, t_x_ms, rho_fg) == pytest.approx(rho_bg, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("curve", "t_x_ms", "rho_fg", "reason"),
+    [
+        (NoData("no curve"), 1.0, 0.1, "no curve"),
+        (CURVE, NoData("no T_x"), 0.1, "no T_x"),
+        (CURVE, 1.0, NoData("no rho_fg"), "no rho_fg"),
+    ],
+)
+def test_without_a_measurement_the_reason_is_handed_on(curve, t_x_ms, rho_fg, reason):
+    assert estimate_rho_bg(curve, t_x_ms, rho_fg) == NoData(reason)
+
+
+def test_the_quiet_curve_is_the_mean_of_t_x_times_what_is_idle():
+    # 10 (1 - 0.4) = 6 and 16 (1 - 0.5) = 8: c1 = 7.
+    learnt = QuietCurve()
+    for t_x_ms, rho_fg in ((10.0, 0.4), (16.0, 0.5)):
+        learnt = learnt.learn(t_x_ms, rho_fg, memory_intervals=10**12)
+    curve = learnt.curve()
+    assert (curve.c0_ms, curve.c2_ms) == (0.0, 0.0)
+    assert curve.c1_ms == pytest.approx(7.0)
+
+
+def test_the_quiet_curve_fades():
+    # memory 10: (0.9 * 6 + 8)/(0.9 + 1) = 13.4/1.9.
+    learnt = QuietCurve().learn(10.0, 0.4, memory_intervals=10)
+    learnt = learnt.learn(16.0, 0.5, memory_intervals=10)
+    assert learnt.curve().c1_ms == pytest.approx(13.4 / 1.9)
+
+
+@pytest.mark.parametrize(
+    ("t_x_ms", "rho_fg"), [(NoData("no T_x"), 0.4), (10.0, NoData("no rho_fg"))]
+)
+def test_half_a_measurement_teaches_the_quiet_curve_nothing(t_x_ms, rho_fg):
+    learnt = QuietCurve(2.0, 14.0)
+    assert learnt.learn(t_x_ms, rho_fg, memory_intervals=10) == learnt
+
+
+@pytest.mark.parametrize("learnt", [QuietCurve(), QuietCurve(3.0, 0.0)])
+def test_there_is_no_curve_before_a_quiet_interval(learnt):
+    assert learnt.curve() == NoData("no quiet interval with both T_x and rho_fg yet")
+
+
+def test_a_saturated_interval_alone_gives_no_curve():
+    # 10 (1 - 1) = 0: no slope, and no exception either.
+    assert isinstance(QuietCurve().learn(10.0, 1.0, memory_intervals=10).curve(), NoData)
+
+
+def test_a_backend_learnt_quiet_reads_as_without_neighbour_at_any_load():
+    # An M/M/1 backend of demand 2 ms swings between 10 and 80 % of load; then half of it is
+    # taken at rho_fg 0.3: T_x is 4.6/(1 - 0.8).
+    learnt = QuietCurve()
+    for rho in (0.1, 0.8, 0.3, 0.5):
+        learnt = learnt.learn(4.6 / (1.0 - rho), rho, memory_intervals=300)
+    for rho in (0.05, 0.45, 0.85):
+        assert estimate_rho_bg(learnt.curve(), 4.6 / (1.0 - rho), rho) == pytest.approx(
+            0.0, abs=1e-12
+        )
+    assert estimate_rho_bg(learnt.curve(), 4.6 / 0.2, 0.3) == pytest.approx(0.5)
+
+
+def test_smoothing_by_hand():
+    assert smooth(0.2, 0.7, 0.4) == pytest.approx(0.4)  # 0.2 + 0.4 * 0.5
+    assert smooth(0.2, 0.7, 1.0) == pytest.approx(0.7)  # trusts the newest alone
+
+
+@given(past=st.floats(0.0, 1.0), newest=st.floats(0.0, 1.0), weight=st.floats(0.01, 1.0))
+def test_smoothing_stays_between_the_two(past, newest, weight):
+    low, high = sorted((past, newest))
+    assert low - 1e-15 <= smooth(past, newest, weight) <= high + 1e-15

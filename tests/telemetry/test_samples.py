@@ -1,0 +1,67 @@
+"""The samples of one tick, averaged into one."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dial.telemetry import merge_samples
+from dial.types import METRIC_NAMES, AgentSample, NoData
+
+NOTHING = AgentSample(0.0, 1.0, **{name: NoData("not sent") for name in METRIC_NAMES})
+
+
+def sample(at_s, interval_s, **metrics):
+    return replace(NOTHING, at_s=at_s, interval_s=interval_s, **metrics)
+
+
+def test_each_sample_weighs_as_much_as_the_time_it_covers():
+    # (0.2 * 1 + 0.5 * 3)/4 = 0.425.
+    merged = merge_samples(
+        [sample(1.0, 1.0, cpu_usr_cores=0.2), sample(4.0, 3.0, cpu_usr_cores=0.5)]
+    )
+    assert merged.cpu_usr_cores == pytest.approx(0.425)
+    assert (merged.at_s, merged.interval_s) == (4.0, 4.0)
+
+
+def test_a_metric_that_some_lack_is_averaged_over_those_that_have_it():
+    merged = merge_samples(
+        [
+            sample(1.0, 1.0, cpu_usr_cores=0.2),
+            sample(2.0, 1.0, cpu_usr_cores=NoData("a restart")),
+            sample(3.0, 1.0, cpu_usr_cores=0.4),
+        ]
+    )
+    assert merged.cpu_usr_cores == pytest.approx(0.3)
+    assert merged.interval_s == 3.0
+
+
+def test_where_all_lack_it_the_newest_reason_stands():
+    merged = merge_samples(
+        [
+            sample(1.0, 1.0, cpu_steal_cores=NoData("first sample")),
+            sample(2.0, 1.0, cpu_steal_cores=NoData("no such counter")),
+        ]
+    )
+    assert merged.cpu_steal_cores == NoData("no such counter")
+    assert merged.disk_busy_fraction == NoData("not sent")
+
+
+def test_no_sample_is_no_data():
+    assert merge_samples([]) == NoData("no sample from an agent in this tick")
+
+
+def test_one_sample_is_itself():
+    only = sample(5.0, 0.7, **dict.fromkeys(METRIC_NAMES, 0.25))
+    merged = merge_samples([only])
+    assert merged == replace(only, **dict.fromkeys(METRIC_NAMES, pytest.approx(0.25)))
+
+
+@given(st.lists(st.tuples(st.floats(0.01, 60.0), st.floats(0.0, 64.0)), min_size=1, max_size=20))
+def test_an_average_lies_between_the_least_and_the_greatest(pairs):
+    merged = merge_samples(
+        [sample(float(i), dt, cpu_usr_cores=v) for i, (dt, v) in enumerate(pairs)]
+    )
+    values = [value for _, value in pairs]
+    assert min(values) - 1e-9 <= merged.cpu_usr_cores <= max(values) + 1e-9
