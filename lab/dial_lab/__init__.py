@@ -1,1 +1,1 @@
-"""Lab."""
+"""Emulated machines with hidden neighbours on one Linux computer, and what runs on them."""

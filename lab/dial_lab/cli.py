@@ -1,0 +1,180 @@
+"""``dial-lab``: ``list``, ``run`` and ``demo``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import tempfile
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from typer.exceptions import TyperException
+
+from dial.errors import DialError, LabError
+from dial_lab import picture, table
+from dial_lab.live import View
+from dial_lab.policies import POLICIES, SCENARIOS, policy
+from dial_lab.run import MACHINES, Outcome, Request, execute
+
+app = typer.Typer(
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Emulated machines, hidden neighbours, load and scenarios on one Linux computer.",
+)
+
+DEMO_SEVERITY = 0.35
+"""Round robin then sends the victim as much as it can serve (load 0.45), which it cannot know."""
+
+_DEFAULT_POLICIES = ["roundrobin", "leastconn", "dial"]
+
+
+@app.command("list")
+def list_all() -> None:
+    """Show scenarios and policies."""
+    console = Console()
+    console.print("scenarios")
+    for name, text in SCENARIOS.items():
+        console.print(f"  {name:<12} {text}")
+    console.print("policies")
+    for one in POLICIES.values():
+        ticks = f", weights by a controller every {one.interval_s:g} s" if one.interval_s else ""
+        console.print(f"  {one.name:<12} balance {one.balance}{ticks}")
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="see `dial-lab list`")],
+    *,
+    policies: Annotated[
+        list[str] | None, typer.Option("--policy", help="May be given several times.")
+    ] = None,
+    load: Annotated[
+        float | None, typer.Option(help="Fraction of the total capacity during contention.")
+    ] = None,
+    rate: Annotated[float | None, typer.Option(help="Requests per second instead.")] = None,
+    severity: Annotated[
+        float, typer.Option(help="Remaining capacity of the victim, 1 - rho_bg.")
+    ] = 0.5,
+    seconds: Annotated[float, typer.Option(help="Contended seconds per policy.")] = 45.0,
+    rounds: Annotated[int, typer.Option(help="How often every policy gets its turn.")] = 1,
+    interval: Annotated[
+        float | None, typer.Option(help="Tick of the controllers in seconds.")
+    ] = None,
+    percentile: Annotated[float, typer.Option(help="The x of T_x.")] = 90.0,
+    seed: Annotated[int, typer.Option(help="Of arrivals and costs.")] = 7,
+    lb: Annotated[str, typer.Option(help="haproxy")] = "haproxy",
+    guest: Annotated[str, typer.Option(help="shared")] = "shared",
+    report_file: Annotated[
+        Path | None, typer.Option("--json", help="Write the report here.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option(help="Keep logs, recordings and a picture in this directory.")
+    ] = None,
+) -> None:
+    """Run policies against each other on the same machines, with the same requests."""
+    if scenario not in SCENARIOS:
+        raise LabError(f"scenario {scenario}: no such scenario; allowed: {', '.join(SCENARIOS)}")
+    if lb != "haproxy":
+        raise LabError(f"--lb {lb}: not supported; allowed: haproxy")
+    if guest != "shared":
+        raise LabError(f"--guest {guest}: not supported; allowed: shared")
+    request = Request(
+        scenario=scenario,
+        policies=tuple(policy(name, interval) for name in policies or _DEFAULT_POLICIES),
+        load=0.45 if load is None and rate is None else load,
+        rate_per_s=rate,
+        severity=severity,
+        contended_s=seconds,
+        rounds=rounds,
+        percentile=percentile,
+        seed=seed,
+    )
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        _perform(request, keep, report_file, keep / "timeline.png")
+        return
+    with tempfile.TemporaryDirectory(prefix="dial-lab-") as directory:
+        _perform(request, Path(directory), report_file, None)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("out/demo"),
+    severity: Annotated[
+        float, typer.Option(help="Remaining capacity of the victim.")
+    ] = DEMO_SEVERITY,
+) -> None:
+    """Show the main job: a hidden neighbour comes and goes, round robin against DIAL."""
+    request = Request(
+        scenario="cpu",
+        policies=(policy("roundrobin"), policy("dial")),
+        load=0.45,
+        rate_per_s=None,
+        severity=severity,
+        contended_s=60.0,
+        rounds=1,
+        percentile=90.0,
+        seed=7,
+    )
+    out.mkdir(parents=True, exist_ok=True)
+    console = Console()
+    console.print(
+        f"Three emulated machines behind HAProxy. A hidden neighbour leaves the first one "
+        f"{severity:.0%} of its CPU for 60 s, once with round robin, once with DIAL."
+    )
+    outcome = _perform(request, out / "run", out / "report.json", out / "timeline.png")
+    shutil.copyfile(out / "run" / "1-dial" / "recording.jsonl", out / "recording.jsonl")
+    console.print(f"picture    {out / 'timeline.png'}\nreport     {out / 'report.json'}")
+    console.print(f"recording  {out / 'recording.jsonl'}  (dial replay {out / 'recording.jsonl'})")
+    console.print(f"logs       {outcome.directory}")
+
+
+def _perform(
+    request: Request, directory: Path, report_file: Path | None, picture_file: Path | None
+) -> Outcome:
+    console = Console()
+    directory.mkdir(parents=True, exist_ok=True)
+    with View(console, request.percentile, MACHINES[0]) as view:
+        outcome = execute(request, directory, view)
+    console.print(table.build(outcome.report))
+    if not outcome.report["generator_kept_up"]:
+        console.print("the load generator was late: this computer is too busy for these figures")
+    if report_file is not None:
+        report_file.parent.mkdir(parents=True, exist_ok=True)
+        report_file.write_text(json.dumps(outcome.report, indent=1) + "\n", encoding="utf-8")
+    if picture_file is not None:
+        picture.draw(outcome.report, outcome.blocks, picture_file)
+    return outcome
+
+
+def _on_term(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main() -> None:
+    """Run the command line; an expected error is one line and exit code 2."""
+    # Unwinds like Ctrl-C does, so that everything is cleaned up.
+    signal.signal(signal.SIGTERM, _on_term)
+    try:
+        app(standalone_mode=False)
+    except TyperException as error:
+        sys.stderr.write(f"dial-lab: {error.format_message()}\n")
+        sys.exit(2)
+    except DialError as error:
+        sys.stderr.write(f"dial-lab: {' '.join(str(error).split())}\n")
+        sys.exit(2)
+    except typer.Exit as stop:
+        sys.exit(stop.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("dial-lab: interrupted, everything was removed\n")
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

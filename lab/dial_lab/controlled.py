@@ -1,0 +1,159 @@
+"""A controller and its agents, as a tenant would run them, for one block."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from dial.errors import LabError
+from dial_lab.haproxy import SERVICE, Balancer
+from dial_lab.policies import Policy
+from dial_lab.processes import Children
+from dial_lab.topology import CAPACITY_CORES, Machine
+
+DIAL = Path(sys.executable).with_name("dial")
+
+_START_WAIT_S = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """Where one controller is reached and what it leaves behind."""
+
+    api_port: int
+    log_port: int
+    recording: Path
+    config: Path
+    token_file: Path
+
+
+def prepare(directory: Path, api_port: int, log_port: int) -> Control:
+    """Choose the files of one controller, and make its token."""
+    token_file = directory / "token"
+    token_file.touch(mode=0o600)
+    token_file.write_text(secrets.token_urlsafe(32), encoding="ascii")
+    return Control(
+        api_port, log_port, directory / "recording.jsonl", directory / "dial.toml", token_file
+    )
+
+
+def controller_config(
+    control: Control, balancer: Balancer, interval_s: float, percentile: float
+) -> str:
+    """The controller's configuration file."""
+    # A JSON string is a TOML basic string too, with the same escapes.
+    quoted = {
+        "socket": json.dumps(str(balancer.socket)),
+        "token": json.dumps(str(control.token_file)),
+        "record": json.dumps(str(control.recording)),
+    }
+    return f"""\
+service = "{SERVICE}"
+mode = "enforce"
+percentile = {percentile!r}
+interval_s = {interval_s!r}
+
+[adapter]
+name = "haproxy"
+
+[adapter.options]
+socket = {quoted["socket"]}
+log = "tcp://127.0.0.1:{control.log_port}"
+
+[api]
+host = "127.0.0.1"
+port = {control.api_port}
+token_file = {quoted["token"]}
+
+[record]
+path = {quoted["record"]}
+"""
+
+
+def start(
+    children: Children,
+    policy: Policy,
+    control: Control,
+    balancer: Balancer,
+    *,
+    machines: Sequence[Machine],
+    cores: tuple[int, ...],
+    percentile: float,
+) -> None:
+    """Start the controller and an agent in each VM.
+
+    Raises
+    ------
+    LabError
+        If one of them ends, or the controller does not come up in twenty seconds.
+    """
+    if policy.interval_s is None:
+        raise LabError(f"policy {policy.name} has no controller")
+    if not DIAL.exists():
+        raise LabError(f"{DIAL}: not installed; `make setup` installs it")
+    control.config.write_text(
+        controller_config(control, balancer, policy.interval_s, percentile), encoding="utf-8"
+    )
+    url = f"http://127.0.0.1:{control.api_port}"
+    children.start(
+        "controller", [str(DIAL), "controller", "--config", str(control.config)], cores=cores
+    )
+    # An agent that knocks before anybody is at home backs off, and comes late.
+    _await(children, lambda: _get(f"{url}/healthz") is not None, "the controller's API")
+    for machine in machines:
+        children.start(
+            f"agent-{machine.name}",
+            [
+                *(str(DIAL), "agent", "--controller", url, "--backend", machine.name),
+                *("--token-file", str(control.token_file), "--scope", "cgroup"),
+                *("--cgroup", machine.fg, "--cpu-capacity-cores", str(CAPACITY_CORES)),
+            ],
+            cores=[machine.core],
+            join=machine.tenant_files(),
+        )
+
+
+def await_samples(children: Children, control: Control, interval_s: float) -> None:
+    """Wait until the controller has a sample of every agent.
+
+    Raises
+    ------
+    LabError
+        If it has not, an interval and twenty seconds from now; says of whom.
+    """
+    url = f"http://127.0.0.1:{control.api_port}/v1/state"
+
+    def complete() -> bool:
+        state = _get(url)
+        if not isinstance(state, dict) or state.get("tick") is None:
+            return False
+        return all(backend["agent"] is None for backend in state["backends"])
+
+    _await(children, complete, "samples of every agent", _START_WAIT_S + 2 * interval_s)
+
+
+def _await(
+    children: Children, done: Callable[[], bool], what: str, wait_s: float = _START_WAIT_S
+) -> None:
+    give_up = time.monotonic() + wait_s
+    while not done():
+        children.check()
+        if time.monotonic() > give_up:
+            raise LabError(f"{what}: nothing after {wait_s:g} s; logs are in {children.log_dir}")
+        time.sleep(0.1)
+
+
+def _get(url: str) -> object:
+    """The JSON answer of the controller, or ``None`` when it gives none yet."""
+    try:
+        with urllib.request.urlopen(url, timeout=2.0) as answer:  # noqa: S310 - http, loopback
+            return json.load(answer)
+    except (OSError, urllib.error.URLError, ValueError):
+        return None

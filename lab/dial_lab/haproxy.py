@@ -1,0 +1,151 @@
+"""A real HAProxy for one block: configuration, start, and its own view of itself.
+
+Fresh for each block, so that no policy inherits another's connections or counters.  No
+health checks: a check that fails on a busy server would take it out, and then the policy
+under test is not what is measured.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dial.errors import LabError
+from dial_haproxy.config import snippet
+from dial_lab.loadgen import SERVED_BY
+from dial_lab.processes import Children
+
+SERVICE = "app"
+"""Name of the pool."""
+
+WEIGHT = 100
+"""Configured weight of every server: in the middle of 1..256, so that shares can go both ways."""
+
+_START_WAIT_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Balancer:
+    """Where one HAProxy is reached."""
+
+    port: int
+    socket: Path
+
+
+def config(
+    balance: str,
+    servers: Mapping[str, int],
+    balancer: Balancer,
+    log_port: int | None = None,
+) -> str:
+    """The configuration file.
+
+    Parameters
+    ----------
+    balance
+        The argument of ``balance``.
+    servers
+        Port by name, on loopback.
+    balancer
+        Where it is to be reached.
+    log_port
+        Where a controller listens for the log; without one nothing is logged, so that
+        rivals do not pay for what they do not use.
+    """
+    dial = snippet(socket=str(balancer.socket), log_port=log_port or 0)
+    lines = "".join(
+        f"    server {name} 127.0.0.1:{port} weight {WEIGHT}\n" for name, port in servers.items()
+    )
+    return f"""\
+global
+    maxconn 8000
+    nbthread 1
+{dial.in_global}
+{dial.section if log_port else ""}
+defaults
+    mode http
+    timeout connect 10s
+    timeout client 120s
+    timeout server 120s
+    timeout queue 120s
+
+frontend www
+    bind 127.0.0.1:{balancer.port}
+{dial.in_frontend if log_port else ""}
+    http-response set-header {SERVED_BY} %s
+    default_backend {SERVICE}
+
+backend {SERVICE}
+    balance {balance}
+{lines}"""
+
+
+def start(
+    children: Children,
+    directory: Path,
+    text: str,
+    balancer: Balancer,
+    cores: tuple[int, ...] = (),
+) -> subprocess.Popen[bytes]:
+    """Check the configuration, start HAProxy in the foreground, wait until it listens.
+
+    Raises
+    ------
+    LabError
+        With HAProxy's own words, if it refuses the configuration or does not come up.
+    """
+    path = directory / "haproxy.cfg"
+    path.write_text(text, encoding="utf-8")
+    try:
+        checked = subprocess.run(
+            ["haproxy", "-c", "-f", path], capture_output=True, text=True, check=False
+        )
+    except FileNotFoundError as error:
+        raise LabError("haproxy: not installed; `make setup` installs it") from error
+    if checked.returncode != 0:
+        raise LabError(
+            f"haproxy refuses {path}: {checked.stderr.strip() or checked.stdout.strip()}"
+        )
+    process = children.start("haproxy", ["haproxy", "-db", "-f", str(path)], cores=cores)
+    wait_for_port(balancer.port, children)
+    return process
+
+
+def wait_for_port(port: int, children: Children, wait_s: float = _START_WAIT_S) -> None:
+    """Wait until somebody listens on a loopback port.
+
+    Raises
+    ------
+    LabError
+        If nobody does in time, or a program ended meanwhile.
+    """
+    give_up = time.monotonic() + wait_s
+    while True:
+        children.check()
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+        except OSError:
+            if time.monotonic() > give_up:
+                raise LabError(
+                    f"nobody listens on 127.0.0.1:{port} after {wait_s:g} s; "
+                    f"logs are in {children.log_dir}"
+                ) from None
+            time.sleep(0.02)
+        else:
+            return
+
+
+def free_ports(count: int) -> list[int]:
+    """Loopback ports that are free now."""
+    taken = [socket.socket() for _ in range(count)]
+    try:
+        for one in taken:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in taken]
+    finally:
+        for one in taken:
+            one.close()

@@ -1,0 +1,64 @@
+"""The policies that can be compared, by the names people type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dial.errors import LabError
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How requests are spread.
+
+    Attributes
+    ----------
+    name
+        As typed and reported.
+    balance
+        Argument of HAProxy's ``balance``.
+    interval_s
+        Tick of the controller that sets the weights; ``None`` without one.
+    """
+
+    name: str
+    balance: str
+    interval_s: float | None = None
+
+    @property
+    def controlled(self) -> bool:
+        """Whether a controller sets the weights."""
+        return self.interval_s is not None
+
+
+POLICIES = {
+    policy.name: policy
+    for policy in (
+        Policy("roundrobin", "roundrobin"),
+        Policy("leastconn", "leastconn"),
+        Policy("random2", "random(2)"),
+        Policy("dial", "roundrobin", interval_s=2.0),
+        Policy("dial-paper", "roundrobin", interval_s=10.0),
+    )
+}
+
+SCENARIOS = {
+    "none": "no neighbour: what a policy does when there is nothing to do",
+    "cpu": "a neighbour takes CPU time of one machine, and goes again",
+}
+
+
+def policy(name: str, interval_s: float | None = None) -> Policy:
+    """Look a policy up; ``interval_s`` replaces its controller's own interval.
+
+    Raises
+    ------
+    LabError
+        If there is none of that name; lists those there are.
+    """
+    if name not in POLICIES:
+        raise LabError(f"--policy {name}: no such policy; allowed: {', '.join(POLICIES)}")
+    found = POLICIES[name]
+    if interval_s is None or not found.controlled:
+        return found
+    return Policy(found.name, found.balance, interval_s)

@@ -1,0 +1,235 @@
+"""A whole run: machines, calibration, every policy in every round, report."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dial.errors import LabError
+from dial_lab import haproxy, report, tenant
+from dial_lab.block import Site, run_block, total_s
+from dial_lab.calibration import Calibration, calibrate
+from dial_lab.live import View
+from dial_lab.policies import Policy
+from dial_lab.processes import Children
+from dial_lab.reaction import Phases
+from dial_lab.report import BlockResult
+from dial_lab.topology import exclusive, host_cgroups, machines, place
+
+MACHINES = ("s1", "s2", "s3")
+"""The first one is the victim."""
+
+LEARN_INTERVALS = 9
+"""Quiet ticks a controller gets: six to learn its band, a few to show that it keeps still."""
+
+LEAST_QUIET_S = 20.0
+
+_CALIBRATION_S = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked of a run; checked when made.
+
+    Raises
+    ------
+    LabError
+        Naming the option, its value and what is allowed.
+    """
+
+    scenario: str
+    policies: tuple[Policy, ...]
+    load: float | None
+    rate_per_s: float | None
+    severity: float
+    contended_s: float
+    rounds: int
+    percentile: float
+    seed: int
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        allowed: tuple[tuple[str, float | None, float, float], ...] = (
+            ("--load", self.load, 0.01, 2.0),
+            ("--rate", self.rate_per_s, 1.0, 2000.0),
+            ("--severity", self.severity, 0.05, 0.95),
+            ("--seconds", self.contended_s, 5.0, 3600.0),
+            ("--rounds", self.rounds, 1, 100),
+            ("--percentile", self.percentile, 50.0, 99.9),
+            ("--seed", self.seed, 0, 2**32 - 1),
+        )
+        for option, value, least, most in allowed:
+            if value is not None and not least <= value <= most:
+                raise LabError(f"{option} {value:g}: allowed is {least:g} to {most:g}")
+        if self.load is not None and self.rate_per_s is not None:
+            raise LabError("--load and --rate: give one of them, the other follows from it")
+        names = [policy.name for policy in self.policies]
+        if len(set(names)) < len(names):
+            raise LabError(f"--policy {' '.join(names)}: each may be given once")
+
+    @property
+    def neighbour(self) -> float | None:
+        """What the neighbour is told to take; ``None`` in scenario ``none``."""
+        return None if self.scenario == "none" else 1.0 - self.severity
+
+    @property
+    def phases(self) -> Phases:
+        """Quiet and recovered scale with the contended phase, above what controllers need."""
+        slowest_s = max((policy.interval_s or 0.0 for policy in self.policies), default=0.0)
+        around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, 0.33 * self.contended_s)
+        return Phases(around_s, self.contended_s, around_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run leaves."""
+
+    report: dict[str, Any]
+    """As written to JSON."""
+    blocks: dict[str, list[BlockResult]]
+    directory: Path
+
+
+def execute(request: Request, directory: Path, view: View) -> Outcome:
+    """Run everything that is asked.
+
+    Parameters
+    ----------
+    request
+        What to run.
+    directory
+        For logs, recordings and results of each block.
+    view
+        Shows how it goes.
+
+    Raises
+    ------
+    LabError
+        If the lab cannot run here, or a program ended before its time.
+    """
+    cgroups = host_cgroups()
+    cores = sorted(os.sched_getaffinity(0))
+    order = request.policies
+    with exclusive(), machines(cgroups, MACHINES, cores) as built, Children(directory) as children:
+        harness = place(cores, len(built)).harness
+        # The lab's own process is one of those that keep off the machines' cores.
+        os.sched_setaffinity(0, harness)
+        try:
+            ports = dict(zip(MACHINES, haproxy.free_ports(len(built)), strict=True))
+            view.begin(_CALIBRATION_S + request.rounds * total_s(request.phases, order))
+            view.note("calibrating: what the first machine can serve, alone and contended")
+            for machine in built:
+                tenant.start_app(children, machine, ports[machine.name])
+            measured = calibrate(children, built[0], ports[built[0].name], request.neighbour)
+            rate_per_s = request.rate_per_s or measured.rate_per_s(request.load or 0.0, len(built))
+            site = Site(
+                built,
+                ports,
+                harness,
+                request.neighbour,
+                rate_per_s,
+                request.percentile,
+                request.seed,
+                request.phases,
+            )
+            view.note(describe(measured, site))
+            blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
+            for number in range(request.rounds):
+                # Who comes first warms the computer for the others: take turns.
+                turn = number % len(order)
+                for policy in (*order[turn:], *order[:turn]):
+                    children.check()
+                    where = directory / f"{number + 1}-{policy.name}"
+                    block = run_block(site, policy, number, where, view.show)
+                    blocks[policy.name].append(block)
+                    view.note(_summary(block, request.percentile))
+        finally:
+            os.sched_setaffinity(0, cores)
+    return Outcome(document(request, site, measured, blocks), blocks, directory)
+
+
+def describe(measured: Calibration, site: Site) -> str:
+    """One line on what was measured and what follows."""
+    text = f"a machine serves {measured.quiet_rps:.0f} req/s alone"
+    if site.rho_bg is not None:
+        text += (
+            f", {measured.contended_rps:.0f} beside the neighbour (rho_bg {measured.rho_bg:.2f})"
+        )
+    load = measured.load(site.rate_per_s, len(site.machines))
+    return f"{text}; offered: {site.rate_per_s:.0f} req/s = {load:.2f} of what is left"
+
+
+def _summary(block: BlockResult, percentile: float) -> str:
+    parts = []
+    for phase in block.phases.bounds():
+        figures = report.pieces([block], phase)
+        t_x_ms = report.percentile_ms(report.together(figures), percentile)
+        parts.append(f"{phase} {t_x_ms if t_x_ms is not None else '-'} ms")
+    return f"{block.policy}: P{percentile:g} {', '.join(parts)}"
+
+
+def document(
+    request: Request,
+    site: Site,
+    measured: Calibration,
+    blocks: dict[str, list[BlockResult]],
+) -> dict[str, Any]:
+    """The JSON report (its keys are promised in docs)."""
+    contended = request.neighbour is not None
+    rho_bg = round(measured.rho_bg, 4) if contended else None
+    policies = {name: report.policy_figures(of, rho_bg) for name, of in blocks.items()}
+    late_ms = max(figures["generator_late_p99_ms"] for figures in policies.values())
+    bounds = request.phases.bounds()
+    return {
+        "scenario": request.scenario,
+        "load": round(measured.load(site.rate_per_s, len(site.machines)), 4),
+        "rate_per_s": round(site.rate_per_s, 2),
+        "severity": request.severity if contended else None,
+        "percentile": request.percentile,
+        "seed": request.seed,
+        "guest": "shared",
+        "lb": "haproxy",
+        "machine": machine_facts(),
+        "commit": commit(),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "phases_s": {name: [first, last] for name, (first, last) in bounds.items()},
+        "rounds": request.rounds,
+        "victim": site.machines[0].name,
+        "calibration": {
+            "peak_rps": round(measured.quiet_rps, 2),
+            "contended_rps": round(measured.contended_rps, 2),
+        },
+        "generator_kept_up": late_ms <= report.LATE_MS,
+        "policies": policies,
+        "ratios": report.ratios(blocks, request.percentile, request.seed),
+    }
+
+
+def machine_facts() -> dict[str, Any]:
+    """What this computer is."""
+    model = "unknown"
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            model = line.partition(":")[2].strip()
+            break
+    return {"cores": os.cpu_count(), "kernel": platform.release(), "cpu": model}
+
+
+def commit() -> str | None:
+    """Commit of the checkout the lab runs from, ``-dirty`` with changes; ``None`` outside."""
+    here = Path(__file__).parent
+    try:
+        said = subprocess.run(
+            ["git", "-C", str(here), "describe", "--always", "--dirty", "--abbrev=12"],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return said.stdout.strip()

@@ -1,0 +1,48 @@
+"""The before/after table at the end of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich import box
+from rich.table import Table
+
+
+def build(report: Mapping[str, Any]) -> Table:
+    """One row per policy: P_x per phase, errors, and what a controller did."""
+    x = f"{report['percentile']:g}"
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        title=f"P{x} of response time in ms (rho_bg: estimated/true)",
+        title_justify="left",
+    )
+    table.add_column("policy")
+    for name in ("quiet", "contended", "recovered", "errors", "reacts", "recovers"):
+        table.add_column(name, justify="right")
+    table.add_column("verdicts")
+    table.add_column("rho_bg", justify="right")
+    for name, policy in report["policies"].items():
+        phases = [policy[phase] for phase in ("quiet", "contended", "recovered")]
+        table.add_row(
+            name,
+            *(_figure(phase.get(f"p{x}_ms"), "") for phase in phases),
+            str(sum(phase["errors"] for phase in phases)),
+            _figure(policy["reaction_s"], " s"),
+            _figure(policy["recovery_s"], " s"),
+            ", ".join(f"{cause} {n}" for cause, n in (policy["verdicts"] or {}).items()) or "-",
+            _rho(policy["rho_bg"]),
+        )
+    return table
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:.1f}{unit}"
+
+
+def _rho(rho_bg: Mapping[str, float | None]) -> str:
+    true, estimated = rho_bg["true"], rho_bg["estimated"]
+    if true is None:
+        return "-"
+    return f"{true:.2f}" if estimated is None else f"{estimated:.2f}/{true:.2f}"

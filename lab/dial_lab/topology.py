@@ -1,0 +1,194 @@
+"""Emulated physical machines: one core's slice each, shared by a tenant and a neighbour.
+
+The problem: on an overcommitted host the neighbour takes time that the VM believes to be
+its own, and nothing inside the VM says so.  A machine here is a control group with a CFS
+quota of 3 ms in each 10 ms (0.3 of a core) and two children: ``fg``, the tenant's VM, with
+no limit of its own, and ``bg``, the neighbour.  What bg uses is gone for fg, and fg's own
+throttle counter stays at zero.
+
+To make the loss a *number*, bg is capped at ``rho_bg`` of the machine's quota and preferred
+over fg whenever it wants to run, so that a busy fg is left exactly ``1 - rho_bg``.  Three
+things are needed for that, each found by measuring (Linux 6.18, 250 Hz tick; fg busy, bg
+capped at 2.1 of 3 ms; fg should get 0.090 of a core):
+
+- *one core for a whole machine.*  The quota is one pool; a tenant and a neighbour that race
+  for it on two cores share it about evenly (0.152), whatever bg's cap.
+- *a high weight for bg* (100 times fg's).
+- *bg's group created before fg's.*  At the start of a period the kernel puts the throttled
+  tasks back in the order of creation, newest group first, and the one that is put back last
+  keeps its lead and runs until the next tick, up to 4 ms.  With fg created first fg always
+  won that tick, and got 0.153; with bg created first fg gets 0.097.  With equal weights it
+  is 0.126 and without a cap 0.003, so weight and cap do their part only after this.
+
+The tick still makes the edges soft (a neighbour told to take 0.70 takes 0.65 to 0.70), so the
+true rho_bg of a run is what its calibration measured, not what was asked for.  Other programs
+on the core take part in the race for ticks (0.56 instead of 0.70 beside two busy test runs);
+the machines have a high weight of their own against that.
+
+All machines share the last core where there are fewer than ``machines + 1`` of them, and
+have one core each elsewhere; balancer, load generator and controller keep off these cores.
+Three machines use at most 0.9 of a core, and on one core they are alike: were some of them
+beside the balancer, they would differ from the others without any neighbour.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from dial.errors import LabError
+from dial_lab.cgroups import PREFIX, Cgroups, find
+
+PERIOD_US = 10_000
+CAPACITY_CORES = 0.3
+NEIGHBOUR_WEIGHT = 100.0
+MACHINE_WEIGHT = 100.0
+"""Of a machine against whatever else this computer runs, which is no part of the experiment."""
+
+LOCK = Path("/run/lock/dial-lab.lock")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Which cores are whose."""
+
+    machines: tuple[int, ...]
+    """One core for each machine, in order."""
+    harness: tuple[int, ...]
+    """Cores of everything that is not on a machine."""
+
+
+def place(cores: Sequence[int], machines: int) -> Placement:
+    """Divide ``cores`` between ``machines`` and the rest.
+
+    Examples
+    --------
+    >>> place([0, 1], 3)
+    Placement(machines=(1, 1, 1), harness=(0,))
+    >>> place([0, 1, 2, 3], 3)
+    Placement(machines=(1, 2, 3), harness=(0,))
+    >>> place([0], 3)
+    Placement(machines=(0, 0, 0), harness=(0,))
+    """
+    ordered = sorted(cores)
+    if len(ordered) > machines:
+        return Placement(tuple(ordered[-machines:]), tuple(ordered[:-machines]))
+    return Placement((ordered[-1],) * machines, tuple(ordered[:-1]) or (ordered[-1],))
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """One emulated physical machine."""
+
+    name: str
+    core: int
+    cgroups: Cgroups
+
+    @property
+    def group(self) -> str:
+        """The machine's own control group."""
+        return f"{PREFIX}{self.name}"
+
+    @property
+    def fg(self) -> str:
+        """The control group of the tenant's VM."""
+        return f"{self.group}/fg"
+
+    @property
+    def bg(self) -> str:
+        """The control group of the neighbour."""
+        return f"{self.group}/bg"
+
+    def build(self) -> None:
+        """Make the groups.  The order matters: see the module's text."""
+        self.cgroups.create(self.group)
+        self.cgroups.set_quota(self.group, CAPACITY_CORES * PERIOD_US, PERIOD_US)
+        self.cgroups.set_weight(self.group, MACHINE_WEIGHT)
+        self.cgroups.create(self.bg)
+        self.cgroups.create(self.fg)
+        self.cgroups.set_weight(self.bg, NEIGHBOUR_WEIGHT)
+
+    def cap_neighbour(self, rho_bg: float) -> None:
+        """Let the neighbour take ``rho_bg`` of the machine at most, 0 < rho_bg <= 1."""
+        self.cgroups.set_quota(self.bg, rho_bg * CAPACITY_CORES * PERIOD_US, PERIOD_US)
+
+    def tenant_files(self) -> tuple[Path, ...]:
+        """What a process of the tenant writes its id to."""
+        return self.cgroups.procs_files(self.fg)
+
+    def neighbour_files(self) -> tuple[Path, ...]:
+        """What a process of the neighbour writes its id to."""
+        return self.cgroups.procs_files(self.bg)
+
+
+def host_cgroups() -> Cgroups:
+    """The control groups of this computer.
+
+    Raises
+    ------
+    LabError
+        Without root, or without a usable cpu controller; says which.
+    """
+    if os.geteuid() != 0:
+        raise LabError("the lab makes control groups and needs root: run it with sudo")
+    try:
+        mountinfo = Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"/proc/self/mountinfo: {error.strerror}; the lab needs Linux") from error
+    return find(mountinfo)
+
+
+@contextmanager
+def exclusive(lock: Path = LOCK) -> Iterator[None]:
+    """Keep a second lab off this computer: both would measure each other.
+
+    Raises
+    ------
+    LabError
+        If another lab runs; names its process.
+    """
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("a+", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise LabError(
+                f"{lock}: another lab (process {holder}) runs on this computer; "
+                "only one at a time can measure"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+@contextmanager
+def machines(
+    cgroups: Cgroups, names: Sequence[str], cores: Sequence[int]
+) -> Iterator[tuple[Machine, ...]]:
+    """Build the machines, after clearing away what a crashed lab left; remove them at exit.
+
+    Call it inside :func:`exclusive` only: it takes every group of ours for stale.
+    """
+    remove_all(cgroups)
+    placement = place(cores, len(names))
+    built = tuple(
+        Machine(name, core, cgroups) for name, core in zip(names, placement.machines, strict=True)
+    )
+    try:
+        for machine in built:
+            machine.build()
+        yield built
+    finally:
+        remove_all(cgroups)
+
+
+def remove_all(cgroups: Cgroups) -> int:
+    """Remove every group of the lab and what runs in it; returns the processes ended."""
+    return sum(cgroups.remove(name) for name in cgroups.stale())

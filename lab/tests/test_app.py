@@ -1,0 +1,84 @@
+"""The tenant's application: what it accepts, and what it answers."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dial_lab.app import LIMITS, BadRequest, Disk, Memory, Work, answer, burn, parse_work, worker
+
+DO = worker(Memory(), None)
+
+
+def test_cost_is_read_from_the_query() -> None:
+    assert parse_work("cpu_us=7&mem_kib=2&disk_kib=8&bytes=3") == Work(7, 2, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("cpu_us=-1", "cpu_us = '-1': not a whole number"),
+        ("cpu_us=1.5", "cpu_us = '1.5': not a whole number"),
+        ("cpu_us=", "cpu_us = '': not a whole number"),
+        ("cpu_us=\N{ARABIC-INDIC DIGIT ONE}", "not a whole number"),
+        ("cpu_us=10000001", "cpu_us = 10000001: more than 10000000"),
+        ("disk_kib=5", "disk_kib = 5: not a multiple of 4"),
+        ("gpu_us=1", "'gpu_us': no such parameter"),
+    ],
+)
+def test_a_bad_parameter_is_named(query: str, said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        parse_work(query)
+
+
+@given(st.text())
+def test_any_query_is_work_within_limits_or_refused(query: str) -> None:
+    try:
+        work = parse_work(query)
+    except BadRequest:
+        return
+    assert all(0 <= getattr(work, name) <= most for name, most in LIMITS.items())
+
+
+def test_answer_has_the_bytes_asked_for() -> None:
+    assert answer("/work?bytes=3", DO) == b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nxxx"
+
+
+def test_bad_request_is_answered_with_one_line() -> None:
+    head, body = answer("/work?disk_kib=4", DO).split(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 ")
+    assert body == b"disk_kib: this server was started without --disk-file\n"
+
+
+def test_burn_uses_the_cpu_time_asked_for_and_little_more() -> None:
+    before_ns = time.thread_time_ns()
+    burn(3000)
+    used_us = (time.thread_time_ns() - before_ns) / 1000
+    assert 3000 <= used_us < 6000  # CPU time, so a busy computer does not matter
+
+
+def test_memory_is_one_cycle_through_all_lines() -> None:
+    cycle = Memory()._cycle(64)
+    seen, at = set(), 0
+    for _ in range(1024):  # 64 KiB are 1024 lines of 64 bytes
+        seen.add(at)
+        at = cycle[at]
+    assert at == 0
+    assert len(seen) == 1024
+
+
+def test_disk_reads_past_the_cache_and_refuses_more_than_there_is(tmp_path: Path) -> None:
+    file = tmp_path / "disk"
+    file.write_bytes(bytes(4 * mmap.PAGESIZE))
+    try:
+        disk = Disk(file)
+    except OSError as error:
+        pytest.skip(f"no O_DIRECT on {tmp_path}: {error.strerror}")
+    disk.read(8)
+    with pytest.raises(BadRequest, match="disk_kib = 32: the file has 16 KiB"):
+        disk.read(32)

@@ -1,0 +1,33 @@
+"""Arrivals: the same for every policy, Poisson, with the mean that was asked for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dial_lab.arrivals import draw
+
+
+def test_the_same_seed_and_stream_give_the_same_requests() -> None:
+    one, other = draw(7, 0, 100.0, 20.0), draw(7, 0, 100.0, 20.0)
+    assert np.array_equal(one.at_s, other.at_s)
+    assert np.array_equal(one.cpu_us, other.cpu_us)
+
+
+def test_another_stream_gives_other_requests() -> None:
+    assert not np.array_equal(
+        draw(7, 0, 100.0, 5.0).cpu_us[:50], draw(7, 1, 100.0, 5.0).cpu_us[:50]
+    )
+
+
+def test_arrivals_are_ascending_and_within_the_block() -> None:
+    at_s = draw(1, 0, 500.0, 10.0).at_s
+    assert (np.diff(at_s) > 0).all()
+    assert at_s[0] > 0.0
+    assert at_s[-1] < 10.0
+
+
+def test_rate_and_cost_have_the_means_asked_for() -> None:
+    arrivals = draw(3, 0, 200.0, 500.0)
+    # 100,000 expected, standard deviation 316; mean cost 2 ms, standard error 6.3 us.
+    assert abs(len(arrivals) - 100_000) < 5 * 316
+    assert abs(float(arrivals.cpu_us.mean()) - 2000.0) < 5 * 6.3 + 1.0

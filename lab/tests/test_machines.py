@@ -1,0 +1,138 @@
+"""Real machines: built, shared as told, removed, also after a crash."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dial.errors import LabError
+from dial_lab.calibration import calibrate
+from dial_lab.cgroups import Cgroups
+from dial_lab.haproxy import free_ports
+from dial_lab.processes import Children
+from dial_lab.tenant import start_app
+from dial_lab.topology import exclusive, host_cgroups, machines
+
+pytestmark = pytest.mark.root
+
+CRASH = """
+import subprocess, sys, time
+from pathlib import Path
+from dial_lab.processes import Children
+from dial_lab.topology import host_cgroups, machines
+with machines(host_cgroups(), ["t1"], [0]) as (machine,), Children(Path(sys.argv[1])) as children:
+    # Started without the death signal: what a crash can leave behind at worst.
+    files = " ".join(str(path) for path in machine.neighbour_files())
+    line = f"for f in {files}; do echo $$ > $f; done; exec sleep 60"
+    child = subprocess.Popen(["sh", "-c", line])
+    while str(child.pid) not in machine.neighbour_files()[0].read_text().split():
+        time.sleep(0.01)
+    print(child.pid, flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def cgroups() -> Iterator[Cgroups]:
+    try:
+        found = host_cgroups()
+        with exclusive():
+            yield found
+    except LabError as error:
+        pytest.skip(str(error))
+
+
+def test_machines_are_built_in_every_hierarchy_and_removed(cgroups: Cgroups) -> None:
+    with machines(cgroups, ["t1", "t2"], [0, 1]) as built:
+        for machine in built:
+            for root in cgroups.roots:
+                assert (root / machine.fg / "cgroup.procs").exists()
+    assert cgroups.stale() == ()
+
+
+def test_what_a_killed_lab_left_is_ended_and_removed_by_the_next(
+    cgroups: Cgroups, tmp_path: Path
+) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", CRASH, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as lab:
+        assert lab.stdout is not None
+        orphan = int(lab.stdout.readline())
+        lab.kill()
+    assert cgroups.stale() == ("dial-lab.t1",)
+    with machines(cgroups, ["t1"], [0]):
+        assert _ended(orphan)
+    assert cgroups.stale() == ()
+
+
+def test_children_die_with_a_killed_lab(tmp_path: Path) -> None:
+    script = """
+import sys, time
+from pathlib import Path
+from dial_lab.processes import Children
+with Children(Path(sys.argv[1])) as children:
+    pid = children.start("sleeper", ["sleep", "60"]).pid
+    while Path(f"/proc/{pid}/comm").read_text() != "sleep\\n":
+        time.sleep(0.01)
+    print(pid, flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as lab:
+        assert lab.stdout is not None
+        child = int(lab.stdout.readline())
+        watched = os.pidfd_open(child)
+        lab.kill()
+    # A pid file descriptor becomes readable when the process has ended.
+    assert select.select([watched], [], [], 10.0)[0] == [watched]
+    os.close(watched)
+
+
+def test_terminated_lab_removes_its_machines(cgroups: Cgroups, tmp_path: Path) -> None:
+    script = """
+import signal, sys, time
+from dial_lab.cli import _on_term
+from dial_lab.topology import host_cgroups, machines
+signal.signal(signal.SIGTERM, _on_term)
+with machines(host_cgroups(), ["t1"], [0]):
+    print("built", flush=True)
+    time.sleep(60)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True) as lab:
+        assert lab.stdout is not None
+        assert lab.stdout.readline() == "built\n"
+        lab.send_signal(signal.SIGTERM)
+        assert lab.wait(10) == 143  # 128 + 15
+    assert cgroups.stale() == ()
+
+
+@pytest.mark.parametrize("rho_bg", [0.3, 0.7])
+def test_neighbour_takes_the_share_it_is_told(
+    rho_bg: float, cgroups: Cgroups, tmp_path: Path
+) -> None:
+    core = max(os.sched_getaffinity(0))
+    with machines(cgroups, ["t1"], [core]) as (machine,), Children(tmp_path) as children:
+        (port,) = free_ports(1)
+        start_app(children, machine, port)
+        measured = calibrate(children, machine, port, rho_bg, seconds=2.0)
+    # 0.3 of a core at 2 ms a request is 150 req/s, a little less with the app's own cost.
+    assert 100.0 < measured.quiet_rps < 160.0
+    # Ticks of 4 ms make the edge soft, and others use this computer too.
+    assert measured.rho_bg == pytest.approx(rho_bg, abs=0.1)
+
+
+def _ended(pid: int) -> bool:
+    """Gone, or a zombie that only waits to be reaped by init."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
