@@ -44,6 +44,7 @@ def judge(
 
     finding: _Finding = (Cause.NONE, NoData("not slower than expected"), ())
     contention = known.contention
+    suspect = known.suspect if isinstance(t_x_ms, NoData) else None
     if contention is not None:
         newest = _rho_bg(policy, known, contention.cause, t_x_ms, rho_fg)
         contention = _follow(policy, contention, newest)
@@ -52,11 +53,13 @@ def judge(
             if contention
             else (Cause.NONE, newest, ("the neighbour is gone",))
         )
-    elif signal.detected:
-        finding = _find_cause(policy, known, seen, rho_fg)
-        contention = _engage(policy, finding, tick)
+    elif signal.above:
+        found = _find_cause(policy, known, seen, rho_fg)
+        suspect = found[0]
+        if signal.detected:
+            finding, contention = _engage(policy, found, known.suspect, tick)
     cause, rho_bg, why = finding
-    return replace(known, contention=contention), Verdict(
+    return replace(known, contention=contention, suspect=suspect), Verdict(
         cause=cause,
         rho_fg=rho_fg,
         rho_bg=rho_bg,
@@ -79,12 +82,27 @@ def _find_cause(
     return cause, _rho_bg(policy, known, cause, seen.window.t_x_ms, rho_fg), path
 
 
-def _engage(policy: Policy, finding: _Finding, tick: int) -> Contention | None:
-    """A contention, if the neighbour takes enough to be worth moving load for."""
-    cause, rho_bg, path = finding
-    if isinstance(rho_bg, NoData) or rho_bg < policy.guards.engage_rho_bg:
-        return None
-    return Contention(cause, rho_bg, calm_ticks=0, since_tick=tick, evidence=path)
+def _engage(
+    policy: Policy, found: _Finding, suspect: Cause | None, tick: int
+) -> tuple[_Finding, Contention | None]:
+    """Make a contention of a finding, if it is sure enough and worth moving load for.
+
+    Sure enough: the class is that of the interval before too.  A band is left by chance or
+    by load of one's own as well, and then the class is whatever the noise of that interval
+    looks like; it rarely looks the same twice.
+    """
+    cause, rho_bg, path = found
+    if not cause.is_contention:
+        return found, None
+    if cause is not suspect:
+        why_not = f"looks like {cause}, which the interval before did not"
+    elif isinstance(rho_bg, NoData):
+        why_not = f"looks like {cause}, but rho_bg is unknown: {rho_bg.reason}"
+    elif rho_bg < policy.guards.engage_rho_bg:
+        why_not = f"looks like {cause}, but rho_bg {rho_bg:.2f} < {policy.guards.engage_rho_bg:g}"
+    else:
+        return found, Contention(cause, rho_bg, calm_ticks=0, since_tick=tick, evidence=path)
+    return (Cause.NONE, rho_bg, (*path, why_not)), None
 
 
 def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:

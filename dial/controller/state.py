@@ -45,6 +45,8 @@ class BackendState:
     curve: QuietCurve = field(default_factory=QuietCurve)
     peak: PeakState = field(default_factory=PeakState)
     contention: Contention | None = None
+    suspect: Cause | None = None
+    """Class of the last interval, if that was above the band."""
 
 
 @dataclass(frozen=True, slots=True)

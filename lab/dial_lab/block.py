@@ -90,13 +90,17 @@ def run_block(
     phases = site.phases
     progress = Progress(policy.name)
     balancer_port, api_port, log_port = haproxy.free_ports(3)
-    control = controlled.prepare(directory, api_port, log_port) if policy.controlled else None
     with (
         # Not in ``directory``: the path of a socket may have 107 characters at most.
-        tempfile.TemporaryDirectory(prefix="dial-lab-") as sockets,
+        tempfile.TemporaryDirectory(prefix="dial-lab-") as private,
         Children(directory) as children,
     ):
-        balancer = haproxy.Balancer(balancer_port, Path(sockets) / "haproxy.sock")
+        balancer = haproxy.Balancer(balancer_port, Path(private) / "haproxy.sock")
+        control = (
+            controlled.prepare(directory, Path(private), api_port, log_port)
+            if policy.controlled
+            else None
+        )
         show(progress)
         text = haproxy.config(
             policy.balance, site.ports, balancer, log_port if control is not None else None

@@ -122,7 +122,8 @@ def demo(
         percentile=90.0,
         seed=7,
     )
-    out.mkdir(parents=True, exist_ok=True)
+    # Files of an earlier run would pass for this one's.
+    shutil.rmtree(out / "run", ignore_errors=True)
     console = Console()
     console.print(
         f"Three emulated machines behind HAProxy. A hidden neighbour leaves the first one "

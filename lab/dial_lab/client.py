@@ -1,8 +1,8 @@
 """A lean HTTP/1.1 client and an event loop that keeps time to microseconds.
 
-Why not aiohttp: the generator shares a core with the balancer, and its own delay is added
-to every latency it reports.  Measured on loopback against an idle server, aiohttp takes
-{aiohttp} ms of CPU a request and this client {lean} ms.
+Why not aiohttp: with it each request is a task and 0.07 ms of CPU (on loopback, one after the
+other), here it is a callback and 0.03 ms, on a core shared with the balancer under test; and
+the little of HTTP that our own application and HAProxy speak needs no library.
 
 Why not the standard event loop: ``epoll_wait`` counts in whole milliseconds, rounded up, so
 every request would leave up to 1 ms late, half of what the fastest ones take.  ``select``

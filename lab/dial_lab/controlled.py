@@ -34,9 +34,9 @@ class Control:
     token_file: Path
 
 
-def prepare(directory: Path, api_port: int, log_port: int) -> Control:
+def prepare(directory: Path, secret_directory: Path, api_port: int, log_port: int) -> Control:
     """Choose the files of one controller, and make its token."""
-    token_file = directory / "token"
+    token_file = secret_directory / "token"
     token_file.touch(mode=0o600)
     token_file.write_text(secrets.token_urlsafe(32), encoding="ascii")
     return Control(

@@ -22,8 +22,9 @@ capped at 2.1 of 3 ms; fg should get 0.090 of a core):
 
 The tick still makes the edges soft (a neighbour told to take 0.70 takes 0.65 to 0.70), so the
 true rho_bg of a run is what its calibration measured, not what was asked for.  Other programs
-on the core take part in the race for ticks (0.56 instead of 0.70 beside two busy test runs);
-the machines have a high weight of their own against that.
+on the core take part in the race for ticks: told to take 0.65, the neighbour took 0.51 to 0.64
+beside somebody's test runs, and 0.63 to 0.65 since the machines have a high weight of their
+own against whatever else runs.
 
 All machines share the last core where there are fewer than ``machines + 1`` of them, and
 have one core each elsewhere; balancer, load generator and controller keep off these cores.

@@ -49,6 +49,30 @@ def test_shares_settle_at_the_optimum_for_the_true_rho_bg(service):
     assert verdict(plan, "s1").rho_bg == pytest.approx(0.5, abs=0.05)
 
 
+def test_a_class_that_the_interval_before_did_not_show_moves_no_load(service):
+    # Slow twice, but the run-queue wait of a neighbour in the second interval only.
+    slow = service.observe({"s1": 20.0})
+    service.rho_bg["s1"] = 0.5
+    contended = service.observe()
+    state, _ = step(service.policy, service.state, slow)
+    _, plan = step(service.policy, state, contended)
+    assert plan.action is Action.HOLD
+    assert verdict(plan, "s1").cause is Cause.NONE
+    assert "looks like cpu, which the interval before did not" in verdict(plan, "s1").evidence
+
+
+def test_an_interval_without_t_x_between_two_slow_ones_delays_nothing(service):
+    service.rho_bg["s1"] = 0.5
+    first, between, second = (service.observe() for _ in range(3))
+    silent = between.backends[0]
+    silent = replace(silent, window=replace(silent.window, t_x_ms=NoData("too few requests")))
+    between = replace(between, backends=(silent, *between.backends[1:]))
+    state = service.state
+    for observation in (first, between, second):
+        state, plan = step(service.policy, state, observation)
+    assert plan.action is Action.SHIFT
+
+
 def test_load_stays_away_while_the_neighbour_stays_although_t_x_is_normal_again(service):
     service.rho_bg["s1"] = 0.5
     service.run(10)
