@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
-from dial_lab.topology import Machine
+from dial_lab.topology import Machine, private_directory
 
 _HEAD_START_S = 1.0
 """From starting the generator to its first request: Python and numpy have to load."""
@@ -91,13 +90,12 @@ def run_block(
     progress = Progress(policy.name)
     balancer_port, api_port, log_port = haproxy.free_ports(3)
     with (
-        # Not in ``directory``: the path of a socket may have 107 characters at most.
-        tempfile.TemporaryDirectory(prefix="dial-lab-") as private,
+        private_directory() as private,
         Children(directory) as children,
     ):
-        balancer = haproxy.Balancer(balancer_port, Path(private) / "haproxy.sock")
+        balancer = haproxy.Balancer(balancer_port, private / "haproxy.sock")
         control = (
-            controlled.prepare(directory, Path(private), api_port, log_port)
+            controlled.prepare(directory, private, api_port, log_port)
             if policy.controlled
             else None
         )

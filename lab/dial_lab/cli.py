@@ -28,8 +28,15 @@ app = typer.Typer(
     help="Emulated machines, hidden neighbours, load and scenarios on one Linux computer.",
 )
 
-DEMO_SEVERITY = 0.35
-"""Round robin then sends the victim as much as it can serve (load 0.45), which it cannot know."""
+DEFAULT_LOAD = 0.45
+DEFAULT_SEVERITY = 0.35
+"""Round robin then sends the victim as much as it can serve (load 0.45), which it cannot know.
+
+At 0.5 even the best possible split leaves 0.4 to 0.5 of round robin's P90: nobody has much to
+mend there.  Both can be chosen.
+"""
+
+_INTERRUPTED = 130
 
 _DEFAULT_POLICIES = ["roundrobin", "leastconn", "dial"]
 
@@ -60,7 +67,7 @@ def run(
     rate: Annotated[float | None, typer.Option(help="Requests per second instead.")] = None,
     severity: Annotated[
         float, typer.Option(help="Remaining capacity of the victim, 1 - rho_bg.")
-    ] = 0.5,
+    ] = DEFAULT_SEVERITY,
     seconds: Annotated[float, typer.Option(help="Contended seconds per policy.")] = 45.0,
     rounds: Annotated[int, typer.Option(help="How often every policy gets its turn.")] = 1,
     interval: Annotated[
@@ -87,7 +94,7 @@ def run(
     request = Request(
         scenario=scenario,
         policies=tuple(policy(name, interval) for name in policies or _DEFAULT_POLICIES),
-        load=0.45 if load is None and rate is None else load,
+        load=DEFAULT_LOAD if load is None and rate is None else load,
         rate_per_s=rate,
         severity=severity,
         contended_s=seconds,
@@ -108,13 +115,13 @@ def demo(
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("out/demo"),
     severity: Annotated[
         float, typer.Option(help="Remaining capacity of the victim.")
-    ] = DEMO_SEVERITY,
+    ] = DEFAULT_SEVERITY,
 ) -> None:
     """Show the main job: a hidden neighbour comes and goes, round robin against DIAL."""
     request = Request(
         scenario="cpu",
         policies=(policy("roundrobin"), policy("dial")),
-        load=0.45,
+        load=DEFAULT_LOAD,
         rate_per_s=None,
         severity=severity,
         contended_s=60.0,
@@ -163,7 +170,8 @@ def main() -> None:
     # Unwinds like Ctrl-C does, so that everything is cleaned up.
     signal.signal(signal.SIGTERM, _on_term)
     try:
-        app(standalone_mode=False)
+        # Typer turns Ctrl-C into a return value.
+        code = app(standalone_mode=False)
     except TyperException as error:
         sys.stderr.write(f"dial-lab: {error.format_message()}\n")
         sys.exit(2)
@@ -173,8 +181,10 @@ def main() -> None:
     except typer.Exit as stop:
         sys.exit(stop.exit_code)
     except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
+    if code == _INTERRUPTED:
         sys.stderr.write("dial-lab: interrupted, everything was removed\n")
-        sys.exit(130)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ def build(report: Mapping[str, Any]) -> Table:
         box=None,
         header_style="bold",
         # Narrow enough for 80 columns, without a word broken.
-        padding=(0, 2, 0, 0),
+        padding=(0, 1, 0, 0),
         title=f"P{x} of response time in ms; rho_bg as estimated/true",
         title_justify="left",
     )

@@ -36,6 +36,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
 
 LOCK = Path("/run/lock/dial-lab.lock")
+PRIVATE = Path("/run/dial-lab")
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +169,22 @@ def exclusive(lock: Path = LOCK) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
+
+
+@contextmanager
+def private_directory(path: Path = PRIVATE) -> Iterator[Path]:
+    """A directory for sockets and tokens, for root only, and never left behind for long.
+
+    Always the same one, inside :func:`exclusive`, so that what a crash left goes at the next
+    start.  Sockets are not among the results because the path of one may have 107
+    characters at most.
+    """
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(mode=0o700)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @contextmanager
