@@ -89,12 +89,21 @@ class DetectorSettings(_Table):
 class EstimatorSettings(_Table):
     """Eq. 1 and what is made of its answer."""
 
-    smoothing: float = Field(
-        default=0.4,
+    model_error: float = Field(
+        default=0.2,
+        ge=0.0,
+        le=2.0,
+        allow_inf_nan=False,
+        description="Relative error of T_x under Eq. 1, beside sampling. The paper's is 0.06 for "
+        "a trained curve; M/M/1's through the quiet past is off by 0.2 to 0.3 in the lab.",
+    )
+    drift: float = Field(
+        default=0.03,
         gt=0.0,
         le=1.0,
-        description="Weight of the newest interval in the running estimate of rho_bg; 1 trusts it "
-        "alone.",
+        allow_inf_nan=False,
+        description="Standard deviation of the change of rho_bg in one tick while the neighbour "
+        "stays: how fast the estimate follows.",
     )
 
 
@@ -118,7 +127,7 @@ class GuardSettings(_Table):
         "share; a larger plan is reached in several ticks.",
     )
     hysteresis: Fraction = Field(
-        default=0.15,
+        default=0.2,
         description="Change of share below which nothing is written, as a fraction of the even "
         "share.",
     )

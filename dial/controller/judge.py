@@ -8,17 +8,24 @@ refined, and finally ended, by the estimate of rho_bg alone.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from dial.classifier import classify, features
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
 from dial.detector import BandSignal
-from dial.estimator import cpu_utilisation, estimate_rho_bg, learn_peak, peak_rps, smooth
+from dial.estimator import RhoBg, cpu_utilisation, learn_peak, peak_rps
+from dial.queueing import TailCurve
 from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
 
-_Finding = tuple[Cause, Measured, tuple[str, ...]]
-"""Cause, rho_bg and evidence."""
+
+@dataclass(frozen=True, slots=True)
+class _Finding:
+    """What is held of a backend in this tick."""
+
+    cause: Cause
+    rho_bg: RhoBg | NoData
+    why: tuple[str, ...] = ()
 
 
 def judge(
@@ -42,67 +49,23 @@ def judge(
     peak = peak_rps(known.peak, policy.peak_rps.get(seen.name))
     rho_fg = _rho_fg(seen, peak)
 
-    finding: _Finding = (Cause.NONE, NoData("not slower than expected"), ())
+    finding = _Finding(Cause.NONE, NoData("not slower than expected"))
     contention = known.contention
     suspect = known.suspect if isinstance(t_x_ms, NoData) else None
     if contention is not None:
-        newest = _rho_bg(policy, known, contention.cause, t_x_ms, rho_fg)
-        contention = _follow(policy, contention, newest)
-        finding = (
-            (contention.cause, contention.rho_bg, contention.evidence)
-            if contention
-            else (Cause.NONE, newest, ("the neighbour is gone",))
-        )
+        finding, contention = _follow(policy, known, contention, seen, rho_fg)
     elif signal.above:
-        found = _find_cause(policy, known, seen, rho_fg)
-        suspect = found[0]
-        if signal.detected:
-            finding, contention = _engage(policy, found, known.suspect, tick)
-    cause, rho_bg, why = finding
+        finding = _find_cause(policy, known, seen, rho_fg)
+        suspect = finding.cause
+        finding, contention = _engage(policy, finding, signal, known.suspect, tick)
     return replace(known, contention=contention, suspect=suspect), Verdict(
-        cause=cause,
+        cause=finding.cause,
         rho_fg=rho_fg,
-        rho_bg=rho_bg,
+        rho_bg=finding.rho_bg.value if isinstance(finding.rho_bg, RhoBg) else finding.rho_bg,
         peak_rps=peak,
         expected_t_x_ms=signal.upper_ms,
-        evidence=(_latency_in_words(t_x_ms, signal), *why),
+        evidence=tuple(_in_words(t_x_ms, signal, finding)),
     )
-
-
-def _find_cause(
-    policy: Policy, known: BackendState, seen: BackendObservation, rho_fg: Measured
-) -> _Finding:
-    """Classify a backend that was just detected, and estimate what is taken from it."""
-    if isinstance(seen.sample, NoData):
-        why = (f"cannot be classified: {seen.sample.reason}",)
-        return Cause.UNKNOWN, NoData("the cause is unknown"), why
-    cause, path = classify(policy.tree, features(known.baseline, seen.window, seen.sample))
-    if not cause.is_contention:
-        return cause, NoData(f"no neighbour: the cause is {cause}"), path
-    return cause, _rho_bg(policy, known, cause, seen.window.t_x_ms, rho_fg), path
-
-
-def _engage(
-    policy: Policy, found: _Finding, suspect: Cause | None, tick: int
-) -> tuple[_Finding, Contention | None]:
-    """Make a contention of a finding, if it is sure enough and worth moving load for.
-
-    Sure enough: the class is that of the interval before too.  A band is left by chance or
-    by load of one's own as well, and then the class is whatever the noise of that interval
-    looks like; it rarely looks the same twice.
-    """
-    cause, rho_bg, path = found
-    if not cause.is_contention:
-        return found, None
-    if cause is not suspect:
-        why_not = f"looks like {cause}, which the interval before did not"
-    elif isinstance(rho_bg, NoData):
-        why_not = f"looks like {cause}, but rho_bg is unknown: {rho_bg.reason}"
-    elif rho_bg < policy.guards.engage_rho_bg:
-        why_not = f"looks like {cause}, but rho_bg {rho_bg:.2f} < {policy.guards.engage_rho_bg:g}"
-    else:
-        return found, Contention(cause, rho_bg, calm_ticks=0, since_tick=tick, evidence=path)
-    return (Cause.NONE, rho_bg, (*path, why_not)), None
 
 
 def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:
@@ -128,29 +91,90 @@ def _rho_fg(seen: BackendObservation, peak: Measured) -> Measured:
     return min(1.0, seen.window.rate_per_s / peak)
 
 
-def _rho_bg(
-    policy: Policy, known: BackendState, cause: Cause, t_x_ms: Measured, rho_fg: Measured
-) -> Measured:
-    """Eq. 1 of the resource in contention, or of the backend's own quiet past."""
-    curve = policy.curves.get(cause) or known.curve.curve()
-    return estimate_rho_bg(curve, t_x_ms, rho_fg)
-
-
-def _follow(policy: Policy, contention: Contention, newest: Measured) -> Contention | None:
-    """Refine the estimate; ``None`` when it has been low for long enough."""
-    if isinstance(newest, NoData):
-        return contention
-    guards = policy.guards
-    rho_bg = smooth(contention.rho_bg, newest, policy.smoothing)
-    calm = contention.calm_ticks + 1 if rho_bg < guards.release_rho_bg else 0
-    if calm >= guards.release_intervals:
-        return None
-    return replace(contention, rho_bg=rho_bg, calm_ticks=calm)
-
-
-def _latency_in_words(t_x_ms: Measured, signal: BandSignal) -> str:
+def _find_cause(
+    policy: Policy, known: BackendState, seen: BackendObservation, rho_fg: Measured
+) -> _Finding:
+    """Classify an interval above the band, and estimate what a neighbour takes."""
+    if isinstance(seen.sample, NoData):
+        why = (f"cannot be classified: {seen.sample.reason}",)
+        return _Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
+    cause, path = classify(policy.tree, features(known.baseline, seen.window, seen.sample))
+    if not cause.is_contention:
+        return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
+    curve = _curve(policy, known, cause)
+    t_x_ms = seen.window.t_x_ms
+    if isinstance(curve, NoData):
+        return _Finding(cause, curve, path)
     if isinstance(t_x_ms, NoData):
-        return f"T_x unknown: {t_x_ms.reason}"
-    if isinstance(signal.upper_ms, NoData):
-        return f"T_x {t_x_ms:.1f} ms; {signal.upper_ms.reason}"
-    return f"T_x {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f}"
+        return _Finding(cause, t_x_ms, path)
+    if isinstance(rho_fg, NoData):
+        return _Finding(cause, rho_fg, path)
+    rho_bg = policy.tracker.begin(curve, t_x_ms, rho_fg, seen.window.t_x_requests)
+    return _Finding(cause, rho_bg, path)
+
+
+def _engage(
+    policy: Policy, found: _Finding, signal: BandSignal, suspect: Cause | None, tick: int
+) -> tuple[_Finding, Contention | None]:
+    """Make a contention of a finding, if it is sure enough and worth moving load for.
+
+    Sure enough: successive intervals are above the band, and the class is that of the one
+    before too.  A band is left by chance or by load of one's own as well, and then the
+    class is whatever the noise of that interval looks like; it rarely looks the same twice.
+    """
+    if not found.cause.is_contention:
+        return (found if signal.detected else replace(found, cause=Cause.NONE)), None
+    least = policy.guards.engage_rho_bg
+    if not signal.detected:
+        why_not = f"looks like {found.cause}; one interval is not enough"
+    elif found.cause is not suspect:
+        why_not = f"looks like {found.cause}, which the interval before did not"
+    elif isinstance(found.rho_bg, NoData):
+        why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
+    elif found.rho_bg.value < least:
+        why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
+    else:
+        contention = Contention(
+            found.cause, found.rho_bg, calm_ticks=0, since_tick=tick, evidence=found.why
+        )
+        return found, contention
+    return _Finding(Cause.NONE, found.rho_bg, (*found.why, why_not)), None
+
+
+def _follow(
+    policy: Policy,
+    known: BackendState,
+    contention: Contention,
+    seen: BackendObservation,
+    rho_fg: Measured,
+) -> tuple[_Finding, Contention | None]:
+    """Refine the estimate; the contention ends when that has been low for long enough."""
+    curve = _curve(policy, known, contention.cause)
+    t_x_ms = seen.window.t_x_ms
+    if isinstance(curve, NoData) or isinstance(t_x_ms, NoData) or isinstance(rho_fg, NoData):
+        return _Finding(contention.cause, contention.rho_bg, contention.evidence), contention
+    rho_bg = policy.tracker.step(contention.rho_bg, curve, t_x_ms, rho_fg, seen.window.t_x_requests)
+    calm = contention.calm_ticks + 1 if rho_bg.value < policy.guards.release_rho_bg else 0
+    if calm >= policy.guards.release_intervals:
+        return _Finding(Cause.NONE, rho_bg, ("the neighbour is gone",)), None
+    contention = replace(contention, rho_bg=rho_bg, calm_ticks=calm)
+    return _Finding(contention.cause, rho_bg, contention.evidence), contention
+
+
+def _curve(policy: Policy, known: BackendState, cause: Cause) -> TailCurve | NoData:
+    """Eq. 1 of the resource in contention, or of the backend's own quiet past."""
+    return policy.curves.get(cause) or known.curve.curve()
+
+
+def _in_words(t_x_ms: Measured, signal: BandSignal, finding: _Finding) -> list[str]:
+    """The evidence a person would ask for."""
+    if isinstance(t_x_ms, NoData):
+        words = [f"T_x unknown: {t_x_ms.reason}"]
+    elif isinstance(signal.upper_ms, NoData):
+        words = [f"T_x {t_x_ms:.1f} ms; {signal.upper_ms.reason}"]
+    else:
+        words = [f"T_x {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f}"]
+    words += finding.why
+    if isinstance(finding.rho_bg, RhoBg) and finding.cause.is_contention:
+        words.append(f"rho_bg {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
+    return words

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict
 
 from dial.classifier import Tree
 from dial.detector import Band
+from dial.estimator import Tracker
 from dial.model import ModelDocument
 from dial.queueing import TailCurve
 from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, Settings
@@ -23,6 +24,7 @@ class PolicySource(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    percentile: float
     detector: DetectorSettings
     estimator: EstimatorSettings
     guards: GuardSettings
@@ -33,6 +35,7 @@ class PolicySource(BaseModel):
     def of(cls, settings: Settings, model: ModelDocument) -> PolicySource:
         """The part of the settings, and the model, that plans depend on."""
         return cls(
+            percentile=settings.percentile,
             detector=settings.detector,
             estimator=settings.estimator,
             guards=settings.guards,
@@ -60,8 +63,8 @@ class Policy:
         quiet curve.
     peak_rps
         r_i by backend, as configured.
-    smoothing
-        Weight of the newest estimate of rho_bg.
+    tracker
+        Follows rho_bg.
     guards
         Limits on what a plan may do.
     model_checksum
@@ -72,7 +75,7 @@ class Policy:
     tree: Tree
     curves: Mapping[Cause, TailCurve]
     peak_rps: Mapping[str, float]
-    smoothing: float
+    tracker: Tracker
     guards: GuardSettings
     model_checksum: str
 
@@ -90,7 +93,11 @@ class Policy:
             tree=source.model.decision_tree,
             curves=source.model.tail_curves,
             peak_rps=source.peak_rps,
-            smoothing=source.estimator.smoothing,
+            tracker=Tracker(
+                percentile=source.percentile,
+                model_error=source.estimator.model_error,
+                drift=source.estimator.drift,
+            ),
             guards=source.guards,
             model_checksum=source.model.checksum(),
         )

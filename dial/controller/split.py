@@ -106,7 +106,11 @@ def split_load(
         if target.overload:
             action = Action.OVERLOAD
             reason = f"more arrives than all can serve, so load is split by capacity; {who}"
-        if shift and not worth_writing(current, target.shares, policy.guards.hysteresis):
+        if (
+            shift
+            and shift.arrived
+            and not worth_writing(current, target.shares, policy.guards.hysteresis)
+        ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
             return _wanting(shift, observation, action, reason)
@@ -128,6 +132,7 @@ def split_load(
     wanted = Shift(
         {b.name: float(share) for b, share in zip(usable, shares, strict=True)},
         {b.name: weight for b, weight in zip(usable, weights, strict=True)},
+        arrived=np.array_equal(shares, target.shares),
     )
     return _wanting(wanted, observation, action, reason)
 
@@ -158,7 +163,7 @@ def _target(
 
 
 def _rho_bg(contention: Contention | None) -> float:
-    return contention.rho_bg if contention else 0.0
+    return contention.rho_bg.value if contention else 0.0
 
 
 def _shares_in_force(observation: Observation) -> dict[str, float]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from dial.classifier import QuietBaseline
 from dial.detector import BandState
-from dial.estimator import PeakState, QuietCurve
+from dial.estimator import PeakState, QuietCurve, RhoBg
 from dial.types import Cause
 
 
@@ -30,7 +30,7 @@ class Contention:
     """
 
     cause: Cause
-    rho_bg: float
+    rho_bg: RhoBg
     calm_ticks: int
     since_tick: int
     evidence: tuple[str, ...]
@@ -59,10 +59,13 @@ class Shift:
         Share of the service's requests by backend.
     weights
         The same as integer weights, to be found in force at every reading.
+    arrived
+        False while the step limit keeps the shares from where they should be.
     """
 
     shares: dict[str, float]
     weights: dict[str, int]
+    arrived: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ app = typer.Typer(
 )
 
 DEFAULT_LOAD = 0.45
-DEFAULT_SEVERITY = 0.35
-"""Round robin then sends the victim as much as it can serve (load 0.45), which it cannot know.
+DEFAULT_SEVERITY = 0.3
+"""Round robin then sends the victim a little more than it can serve (at load 0.45).
 
 At 0.5 even the best possible split leaves 0.4 to 0.5 of round robin's P90: nobody has much to
 mend there.  Both can be chosen.

@@ -126,6 +126,7 @@ class Service:
 
 def source(**guards: float) -> PolicySource:
     return PolicySource(
+        percentile=90.0,
         detector=DetectorSettings(),
         estimator=EstimatorSettings(),
         guards=GuardSettings(**guards),

@@ -183,6 +183,19 @@ def test_one_tick_moves_no_share_by_more_than_the_step_limit(make_service):
     assert shares[-1] < 0.15
 
 
+def test_a_move_cut_short_by_the_step_limit_is_finished_whatever_the_hysteresis(make_service):
+    # The way from 1/3 to 0.13 is 0.6 of the even share: after one step of 0.5 what is left
+    # lies within the hysteresis, and is worth finishing all the same.
+    service = make_service(guards={"max_step": 0.5, "hysteresis": 0.2})
+    service.run(20)
+    service.rho_bg["s1"] = 0.5
+    service.run(2)
+    assert not service.state.shift.arrived
+    plan = service.run()
+    assert plan.action is Action.SHIFT
+    assert service.state.shift.arrived
+
+
 def test_the_floor_keeps_samples_coming_from_a_starved_backend(make_service):
     service = make_service(arrival_per_s=60.0, guards={"floor_share": 0.1})
     service.run(20)

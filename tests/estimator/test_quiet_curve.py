@@ -1,10 +1,10 @@
-"""rho_bg by the inverse of Eq. 1."""
+"""rho_bg of one interval by the inverse of Eq. 1, and the curve learnt in quiet times."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.estimator import QuietCurve, estimate_rho_bg, smooth
+from dial.estimator import QuietCurve, Tracker
 from dial.queueing import TailCurve
 from dial.types import NoData
 
@@ -12,29 +12,33 @@ CURVE = TailCurve(0.0, 6.0, 0.0)
 """6/(1 - rho) ms: 10 ms at rho 0.4, 20 ms at 0.7, 60 ms at 0.9."""
 
 
+def rho_bg(curve, t_x_ms, rho_fg):
+    return Tracker().begin(curve, t_x_ms, rho_fg, requests=10**18).mean
+
+
 def test_rho_bg_is_what_rho_fg_does_not_explain():
     # 20 ms means rho 0.7, of which the tenant uses 0.4.
-    assert estimate_rho_bg(CURVE, 20.0, 0.4) == pytest.approx(0.3)
+    assert rho_bg(CURVE, 20.0, 0.4) == pytest.approx(0.3)
 
 
 def test_expected_latency_means_no_neighbour():
-    assert estimate_rho_bg(CURVE, 10.0, 0.4) == pytest.approx(0.0, abs=1e-15)
+    assert rho_bg(CURVE, 10.0, 0.4) == pytest.approx(0.0, abs=1e-15)
 
 
 @pytest.mark.parametrize("t_x_ms", [0.0, 5.0, 9.9])
-def test_faster_than_expected_is_clamped_to_no_neighbour(t_x_ms):
-    assert estimate_rho_bg(CURVE, t_x_ms, 0.4) == 0.0
+def test_faster_than_expected_is_no_neighbour(t_x_ms):
+    assert Tracker().begin(CURVE, t_x_ms, 0.4, 10**18).value == 0.0
 
 
-def test_beyond_all_measure_is_clamped_to_all_the_rest():
-    assert estimate_rho_bg(CURVE, 1e12, 0.4) == pytest.approx(0.6, abs=1e-9)
-    assert estimate_rho_bg(CURVE, 1e300, 0.4) == 0.6
-    assert estimate_rho_bg(CURVE, 100.0, 1.0) == 0.0  # the tenant itself uses everything
+def test_beyond_all_measure_is_all_the_rest():
+    assert rho_bg(CURVE, 1e12, 0.4) == pytest.approx(0.6, abs=1e-9)
+    assert rho_bg(CURVE, 1e300, 0.4) == 0.6
+    assert rho_bg(CURVE, 100.0, 1.0) < 0.0  # the tenant itself uses everything
 
 
 @given(t_x_ms=st.floats(0.0, 1e9), rho_fg=st.floats(0.0, 1.0))
-def test_rho_bg_lies_between_0_and_what_the_tenant_leaves(t_x_ms, rho_fg):
-    assert 0.0 <= estimate_rho_bg(CURVE, t_x_ms, rho_fg) <= 1.0 - rho_fg
+def test_rho_bg_is_never_more_than_the_tenant_leaves(t_x_ms, rho_fg):
+    assert -rho_fg <= rho_bg(CURVE, t_x_ms, rho_fg) <= 1.0 - rho_fg
 
 
 @given(
@@ -43,28 +47,16 @@ def test_rho_bg_lies_between_0_and_what_the_tenant_leaves(t_x_ms, rho_fg):
     taken=st.floats(0.0, 1.0),
 )
 def test_the_true_rho_bg_is_found_where_eq_1_holds(curve, rho_fg, taken):
-    rho_bg = taken * (0.95 - rho_fg)
-    t_x_ms = curve.t_x_ms(rho_fg + rho_bg)
-    assert estimate_rho_bg(curve, t_x_ms, rho_fg) == pytest.approx(rho_bg, abs=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("curve", "t_x_ms", "rho_fg", "reason"),
-    [
-        (NoData("no curve"), 1.0, 0.1, "no curve"),
-        (CURVE, NoData("no T_x"), 0.1, "no T_x"),
-        (CURVE, 1.0, NoData("no rho_fg"), "no rho_fg"),
-    ],
-)
-def test_without_a_measurement_the_reason_is_handed_on(curve, t_x_ms, rho_fg, reason):
-    assert estimate_rho_bg(curve, t_x_ms, rho_fg) == NoData(reason)
+    true = taken * (0.95 - rho_fg)
+    t_x_ms = curve.t_x_ms(rho_fg + true)
+    assert rho_bg(curve, t_x_ms, rho_fg) == pytest.approx(true, abs=1e-9)
 
 
 def test_the_quiet_curve_is_the_mean_of_t_x_times_what_is_idle():
     # 10 (1 - 0.4) = 6 and 16 (1 - 0.5) = 8: c1 = 7.
     learnt = QuietCurve()
     for t_x_ms, rho_fg in ((10.0, 0.4), (16.0, 0.5)):
-        learnt = learnt.learn(t_x_ms, rho_fg, memory_intervals=10**12)
+        learnt = learnt.learn(t_x_ms, rho_fg, memory_intervals=10**18)
     curve = learnt.curve()
     assert (curve.c0_ms, curve.c2_ms) == (0.0, 0.0)
     assert curve.c1_ms == pytest.approx(7.0)
@@ -102,18 +94,5 @@ def test_a_backend_learnt_quiet_reads_as_without_neighbour_at_any_load():
     for rho in (0.1, 0.8, 0.3, 0.5):
         learnt = learnt.learn(4.6 / (1.0 - rho), rho, memory_intervals=300)
     for rho in (0.05, 0.45, 0.85):
-        assert estimate_rho_bg(learnt.curve(), 4.6 / (1.0 - rho), rho) == pytest.approx(
-            0.0, abs=1e-12
-        )
-    assert estimate_rho_bg(learnt.curve(), 4.6 / 0.2, 0.3) == pytest.approx(0.5)
-
-
-def test_smoothing_by_hand():
-    assert smooth(0.2, 0.7, 0.4) == pytest.approx(0.4)  # 0.2 + 0.4 * 0.5
-    assert smooth(0.2, 0.7, 1.0) == pytest.approx(0.7)  # trusts the newest alone
-
-
-@given(past=st.floats(0.0, 1.0), newest=st.floats(0.0, 1.0), weight=st.floats(0.01, 1.0))
-def test_smoothing_stays_between_the_two(past, newest, weight):
-    low, high = sorted((past, newest))
-    assert low - 1e-15 <= smooth(past, newest, weight) <= high + 1e-15
+        assert rho_bg(learnt.curve(), 4.6 / (1.0 - rho), rho) == pytest.approx(0.0, abs=1e-12)
+    assert rho_bg(learnt.curve(), 4.6 / 0.2, 0.3) == pytest.approx(0.5)

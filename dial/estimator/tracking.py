@@ -1,0 +1,144 @@
+r"""rho_bg followed over time: steady while the neighbour is, quick when it changes.
+
+Problem
+    T_x of one interval is noisy: of 25 requests P90 has a relative error of 26 %.  Weights
+    that follow every estimate waver; an average that is slow enough not to waver hands
+    load back long after the neighbour has left.
+
+Formula
+    The sampling error of the x-th percentile of n exponential response times is
+
+        sd(ln T_x) = sqrt(p / ((1 - p) n)) / -ln(1 - p),     p = x/100
+
+    to which Eq. 1's own error is added.  By Eq. 1 with T ~ 1/(1 - rho) an error in ln T_x is
+    one of (1 - rho) times as much in rho.  The running estimate is a scalar Kalman filter:
+    its variance grows by ``drift``^2 a tick, and a new value counts
+
+        gain = variance / (variance + ((1 - rho) sd(ln T_x))^2).
+
+Regimes
+    steady
+        The gain settles where drift and sampling error balance; few requests count little.
+    jump
+        A T_x that lies more than 2.5 deviations from the predicted one, twice in a row and on
+        the same side, is no noise: the neighbour came, grew or left.  The past is dropped
+        and the newest value stands alone.  Once is not enough: of ordinary intervals one
+        in eighty lies as far out.
+
+    Values are signed, and corrected for the bias of 1/T: an estimate of -0.1 is sampling error, and cutting it off at 0 before
+    averaging would leave a mean above 0 for a neighbour that has gone.  It is cut off where
+    it is used.
+
+Source
+    Kalman filter: Welch and Bishop, "An Introduction to the Kalman Filter".  Error of a sample
+    quantile: David and Nagaraja, "Order Statistics", 10.2.  The paper (2.3.3) takes each
+    interval's estimate as it is, with intervals of 10 s.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from dial.queueing import TailCurve, percentile_factor
+
+_JUMP_DEVIATIONS = 2.5
+"""Two-sided 1.2 % per interval, so 0.008 % for two in a row on one side."""
+
+_LEAST_IDLE = 0.02
+"""Least 1 - rho at which errors are scaled: at saturation T_x says little more than "full"."""
+
+_LEAST_T_X_MS = 1e-3
+"""Finest resolution of a log; a log of whole milliseconds can say 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class RhoBg:
+    """A running estimate.
+
+    Attributes
+    ----------
+    mean
+        Signed; negative values are sampling error.
+    sd
+        Standard deviation of the mean.
+    surprise
+        +1 or -1 when the last T_x was surprisingly high or low and was set aside, else 0.
+    """
+
+    mean: float
+    sd: float
+    surprise: int = 0
+
+    @property
+    def value(self) -> float:
+        """The estimate as a fraction of the resource, in [0, 1]."""
+        return min(max(self.mean, 0.0), 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tracker:
+    """Parameters of the filter; see the module.
+
+    Parameters
+    ----------
+    percentile : x of T_x, in percent.
+    model_error : standard deviation of ln T_x about Eq. 1, beside sampling.
+    drift : standard deviation of the change of rho_bg in one tick, when it is no jump.
+    """
+
+    percentile: float = 90.0
+    model_error: float = 0.2
+    drift: float = 0.03
+
+    def log_error(self, requests: int) -> float:
+        """Standard deviation of ln T_x of an interval of ``requests`` requests."""
+        return math.hypot(self._sampling_error(requests), self.model_error)
+
+    def begin(self, curve: TailCurve, t_x_ms: float, rho_fg: float, requests: int) -> RhoBg:
+        """The estimate of one interval alone."""
+        rho = self._utilisation(curve, t_x_ms, requests)
+        return RhoBg(rho - rho_fg, self._rho_error(rho, requests))
+
+    def step(
+        self, past: RhoBg, curve: TailCurve, t_x_ms: float, rho_fg: float, requests: int
+    ) -> RhoBg:
+        """The estimate after one more interval.
+
+        Parameters
+        ----------
+        past : the estimate before.
+        curve : Eq. 1.
+        t_x_ms, rho_fg, requests : of the interval; ``requests`` is what T_x rests on.
+        """
+        expected_rho = min(max(rho_fg + past.mean, 0.0), 1.0 - _LEAST_IDLE)
+        log_error = self.log_error(requests)
+        sd = math.hypot(past.sd, self.drift)
+        expected_error = math.hypot(log_error, sd / (1.0 - expected_rho))
+        ratio = max(t_x_ms, _LEAST_T_X_MS) / curve.t_x_ms(expected_rho)
+        deviations = math.log(ratio) / expected_error
+        if abs(deviations) > _JUMP_DEVIATIONS:
+            side = 1 if deviations > 0.0 else -1
+            if past.surprise == side:
+                return self.begin(curve, t_x_ms, rho_fg, requests)
+            return RhoBg(past.mean, sd, surprise=side)
+        newest = self._utilisation(curve, t_x_ms, requests) - rho_fg
+        variance, noise = sd**2, self._rho_error(expected_rho, requests) ** 2
+        gain = variance / (variance + noise)
+        return RhoBg(past.mean + gain * (newest - past.mean), math.sqrt((1.0 - gain) * variance))
+
+    def _sampling_error(self, requests: int) -> float:
+        p = self.percentile / 100.0
+        error = math.sqrt(p / ((1.0 - p) * max(requests, 1)))
+        return error / percentile_factor(self.percentile)
+
+    def _utilisation(self, curve: TailCurve, t_x_ms: float, requests: int) -> float:
+        """Eq. 1 backwards, without the bias of 1/T.
+
+        1 - rho goes with 1/T, and the mean of 1/T over noisy T is too large by 1 + sd^2.
+        """
+        idle = 1.0 - curve.utilisation(t_x_ms)
+        return 1.0 - idle / (1.0 + self._sampling_error(requests) ** 2)
+
+    def _rho_error(self, rho: float, requests: int) -> float:
+        return max(1.0 - rho, _LEAST_IDLE) * self.log_error(requests)
