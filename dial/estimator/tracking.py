@@ -25,9 +25,9 @@ Regimes
         and the newest value stands alone.  Once is not enough: of ordinary intervals one
         in eighty lies as far out.
 
-    Values are signed, and corrected for the bias of 1/T: an estimate of -0.1 is sampling error, and cutting it off at 0 before
-    averaging would leave a mean above 0 for a neighbour that has gone.  It is cut off where
-    it is used.
+    Values are signed, and corrected for the bias of 1/T: an estimate of -0.1 is sampling
+    error, and cutting it off at 0 before averaging would leave a mean above 0 for a
+    neighbour that has gone.  It is cut off where it is used.
 
 Source
     Kalman filter: Welch and Bishop, "An Introduction to the Kalman Filter".  Error of a sample
