@@ -8,16 +8,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dial_lab import controlled, haproxy, neighbour, reaction
+from dial_lab import controlled, haproxy, reaction
+from dial_lab.addresses import Address, free_ports
+from dial_lab.arrivals import Swing
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
+from dial_lab.scenarios import Scenario, Visit
 from dial_lab.topology import Machine, private_directory
 
 _HEAD_START_S = 1.0
@@ -31,12 +34,13 @@ WARM_UP_S = 3.0
 class Site:
     """What all blocks of a run share."""
 
+    scenario: Scenario
     machines: tuple[Machine, ...]
-    ports: Mapping[str, int]
-    """The application's port by machine."""
+    addresses: Mapping[str, Address]
+    """Where the application of each machine listens."""
     harness_cores: tuple[int, ...]
-    rho_bg: float | None
-    """What the neighbour is told to take of the first machine; ``None`` for no neighbour."""
+    rho_bg: float
+    """What a neighbour is told to take of a machine it visits."""
     rate_per_s: float
     percentile: float
     seed: int
@@ -88,7 +92,7 @@ def run_block(
     directory.mkdir(parents=True, exist_ok=True)
     phases = site.phases
     progress = Progress(policy.name)
-    balancer_port, api_port, log_port = haproxy.free_ports(3)
+    balancer_port, api_port, log_port = free_ports(3)
     with (
         private_directory() as private,
         Children(directory) as children,
@@ -101,7 +105,11 @@ def run_block(
         )
         show(progress)
         text = haproxy.config(
-            policy.balance, site.ports, balancer, log_port if control is not None else None
+            policy.balance,
+            site.addresses,
+            balancer,
+            log_port if control is not None else None,
+            new_connections=site.scenario.resource.cost.new_connections,
         )
         haproxy.start(children, directory, text, balancer, site.harness_cores)
         if control is not None:
@@ -113,6 +121,7 @@ def run_block(
                 machines=site.machines,
                 cores=site.harness_cores,
                 percentile=site.percentile,
+                new_connections=site.scenario.resource.cost.new_connections,
             )
             controlled.await_samples(children, control, policy.interval_s or 0.0)
         start = time.monotonic() + _HEAD_START_S
@@ -138,12 +147,8 @@ def run_block(
         progress.phase = "quiet"
         wait_until(origin + phases.quiet_s)
         progress.phase = "contended"
-        other = None
-        if site.rho_bg is not None:
-            other = neighbour.start_cpu(children, site.machines[0], site.rho_bg, phases.contended_s)
+        _receive_visits(site, children, lambda at_s: wait_until(origin + at_s))
         wait_until(origin + phases.end_of_contention_s)
-        if other is not None:
-            children.stop(other)
         progress.phase = "recovered"
         wait_until(origin + phases.end_s)
         generator.wait(timeout=DRAIN_S + 5.0)
@@ -157,17 +162,48 @@ def run_block(
     return BlockResult(policy.name, phases, results, judged)
 
 
+def _receive_visits(site: Site, children: Children, wait_until: Callable[[float], None]) -> None:
+    """Start and stop the neighbours of the contended phase, each at its moment."""
+    phases, resource = site.phases, site.scenario.resource
+    events: list[tuple[float, int, Visit | None]] = []
+    for number, planned in enumerate(site.scenario.visits):
+        begin_s = phases.quiet_s + planned.begin * phases.contended_s
+        end_s = phases.quiet_s + planned.end * phases.contended_s
+        events += [(begin_s, number, planned), (end_s, number, None)]
+    running: dict[int, subprocess.Popen[bytes]] = {}
+    for at_s, number, visit in sorted(events, key=lambda event: event[0]):
+        wait_until(at_s)
+        if visit is None:
+            children.stop(running.pop(number))
+            continue
+        lasts_s = (visit.end - visit.begin) * phases.contended_s
+        machine = site.machines[visit.machine]
+        running[number] = resource.start_neighbour(children, machine, site.rho_bg, lasts_s)
+
+
+def _swing(site: Site) -> Swing:
+    """The tenant's own load in the contended phase."""
+    return Swing(
+        WARM_UP_S + site.phases.quiet_s,
+        WARM_UP_S + site.phases.end_of_contention_s,
+        site.scenario.rate_factor,
+        site.scenario.cost_factor,
+    )
+
+
 def _start_generator(
     site: Site, children: Children, *, stream: int, directory: Path, port: int, start: float
 ) -> subprocess.Popen[bytes]:
     options = {
         "port": port,
-        "backends": ",".join(site.ports),
+        "backends": ",".join(site.addresses),
         "seed": site.seed,
         "stream": stream,
         "rate": site.rate_per_s,
         "duration": WARM_UP_S + site.phases.end_s,
         "percentile": site.percentile,
+        "cost": json.dumps(asdict(site.scenario.resource.cost)),
+        "swing": json.dumps(asdict(_swing(site))),
         "start": start,
         "out": directory / "requests.npz",
     }

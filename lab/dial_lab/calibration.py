@@ -12,15 +12,15 @@ import asyncio
 from dataclasses import dataclass
 
 from dial.errors import LabError
-from dial_lab.arrivals import MEAN_CPU_MS
+from dial_lab.addresses import Address
 from dial_lab.client import Pool
-from dial_lab.neighbour import start_cpu
 from dial_lab.processes import Children
+from dial_lab.resources import Cost, Resource
 from dial_lab.topology import Machine
 
 _CLIENTS = 8
 _SETTLE_S = 0.7
-"""stress-ng needs a moment to get going in its small share."""
+"""A neighbour needs a moment to get going."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,30 +36,30 @@ class Calibration:
         """The share of capacity that the neighbour takes."""
         return 1.0 - self.contended_rps / self.quiet_rps
 
-    def rate_per_s(self, load: float, machines: int) -> float:
+    def rate_per_s(self, load: float, machines: int, victims: int) -> float:
         """Arrival rate that is ``load`` of all machines' capacity during contention."""
-        return load * ((machines - 1) * self.quiet_rps + self.contended_rps)
+        return load * ((machines - victims) * self.quiet_rps + victims * self.contended_rps)
 
-    def load(self, rate_per_s: float, machines: int) -> float:
+    def load(self, rate_per_s: float, machines: int, victims: int) -> float:
         """The inverse of :meth:`rate_per_s`."""
-        return rate_per_s / self.rate_per_s(1.0, machines)
+        return rate_per_s / self.rate_per_s(1.0, machines, victims)
 
 
-def saturation_rps(port: int, duration_s: float) -> float:
-    """Throughput of the server at ``port`` when it always has something to do.
+def saturation_rps(address: Address, cost: Cost, duration_s: float) -> float:
+    """Throughput of a server that always has something to do, at the mean cost.
 
     Raises
     ------
     LabError
         If it answers anything but 200.
     """
-    return asyncio.run(_saturate(port, duration_s))
+    return asyncio.run(_saturate(address, cost, duration_s))
 
 
-async def _saturate(port: int, duration_s: float) -> float:
+async def _saturate(address: Address, cost: Cost, duration_s: float) -> float:
     loop = asyncio.get_running_loop()
-    pool = Pool("127.0.0.1", port)
-    target = f"/work?cpu_us={int(1000 * MEAN_CPU_MS)}"
+    pool = Pool(*address)
+    target = cost.target(int(cost.mean))
     end_s: list[float] = []
     stopped = loop.create_future()
     start_s = loop.time()
@@ -81,7 +81,7 @@ async def _saturate(port: int, duration_s: float) -> float:
     try:
         await asyncio.wait_for(stopped, duration_s + 30.0)
     except TimeoutError:
-        raise LabError(f"calibration: the app at port {port} gave no answer in 30 s") from None
+        raise LabError(f"calibration: the app at {address} gave no answer in 30 s") from None
     finally:
         await pool.aclose()
     # From the first answer on: before it there are connections to open and a quota saved up.
@@ -89,15 +89,21 @@ async def _saturate(port: int, duration_s: float) -> float:
 
 
 def calibrate(
-    children: Children, machine: Machine, port: int, rho_bg: float | None, seconds: float = 3.0
+    children: Children,
+    resource: Resource,
+    machine: Machine,
+    address: Address,
+    *,
+    rho_bg: float | None,
+    seconds: float = 3.0,
 ) -> Calibration:
     """Measure ``machine`` alone and beside a neighbour told to take ``rho_bg``."""
-    quiet_rps = saturation_rps(port, seconds)
+    quiet_rps = saturation_rps(address, resource.cost, seconds)
     if rho_bg is None:
         return Calibration(quiet_rps, quiet_rps)
-    neighbour = start_cpu(children, machine, rho_bg, seconds + _SETTLE_S)
+    neighbour = resource.start_neighbour(children, machine, rho_bg, seconds + _SETTLE_S)
     try:
-        saturation_rps(port, _SETTLE_S)
-        return Calibration(quiet_rps, saturation_rps(port, seconds))
+        saturation_rps(address, resource.cost, _SETTLE_S)
+        return Calibration(quiet_rps, saturation_rps(address, resource.cost, seconds))
     finally:
         children.stop(neighbour)

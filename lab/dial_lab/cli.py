@@ -18,8 +18,9 @@ from typer.exceptions import TyperException
 from dial.errors import DialError, LabError
 from dial_lab import picture, table
 from dial_lab.live import View
-from dial_lab.policies import POLICIES, SCENARIOS, policy
+from dial_lab.policies import POLICIES, policy
 from dial_lab.run import MACHINES, Outcome, Request, execute
+from dial_lab.scenarios import SCENARIOS, scenario
 
 app = typer.Typer(
     add_completion=False,
@@ -46,8 +47,8 @@ def list_all() -> None:
     """Show scenarios and policies."""
     console = Console()
     console.print("scenarios")
-    for name, text in SCENARIOS.items():
-        console.print(f"  {name:<12} {text}")
+    for each in SCENARIOS.values():
+        console.print(f"  {each.name:<12} {each.text}")
     console.print("policies")
     for one in POLICIES.values():
         ticks = f", weights by a controller every {one.interval_s:g} s" if one.interval_s else ""
@@ -56,7 +57,7 @@ def list_all() -> None:
 
 @app.command()
 def run(
-    scenario: Annotated[str, typer.Argument(help="see `dial-lab list`")],
+    name: Annotated[str, typer.Argument(metavar="SCENARIO", help="see `dial-lab list`")],
     *,
     policies: Annotated[
         list[str] | None, typer.Option("--policy", help="May be given several times.")
@@ -85,14 +86,12 @@ def run(
     ] = None,
 ) -> None:
     """Run policies against each other on the same machines, with the same requests."""
-    if scenario not in SCENARIOS:
-        raise LabError(f"scenario {scenario}: no such scenario; allowed: {', '.join(SCENARIOS)}")
     if lb != "haproxy":
         raise LabError(f"--lb {lb}: not supported; allowed: haproxy")
     if guest != "shared":
         raise LabError(f"--guest {guest}: not supported; allowed: shared")
     request = Request(
-        scenario=scenario,
+        scenario=scenario(name),
         policies=tuple(policy(name, interval) for name in policies or _DEFAULT_POLICIES),
         load=DEFAULT_LOAD if load is None and rate is None else load,
         rate_per_s=rate,
@@ -119,7 +118,7 @@ def demo(
 ) -> None:
     """Show the main job: a hidden neighbour comes and goes, round robin against DIAL."""
     request = Request(
-        scenario="cpu",
+        scenario=scenario("cpu"),
         policies=(policy("roundrobin"), policy("dial")),
         load=DEFAULT_LOAD,
         rate_per_s=None,

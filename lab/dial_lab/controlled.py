@@ -45,7 +45,12 @@ def prepare(directory: Path, secret_directory: Path, api_port: int, log_port: in
 
 
 def controller_config(
-    control: Control, balancer: Balancer, interval_s: float, percentile: float
+    control: Control,
+    balancer: Balancer,
+    interval_s: float,
+    percentile: float,
+    *,
+    new_connections: bool = False,
 ) -> str:
     """The controller's configuration file."""
     # A JSON string is a TOML basic string too, with the same escapes.
@@ -66,6 +71,7 @@ name = "haproxy"
 [adapter.options]
 socket = {quoted["socket"]}
 log = "tcp://127.0.0.1:{control.log_port}"
+new_connections = {json.dumps(new_connections)}
 
 [api]
 host = "127.0.0.1"
@@ -86,6 +92,7 @@ def start(
     machines: Sequence[Machine],
     cores: tuple[int, ...],
     percentile: float,
+    new_connections: bool = False,
 ) -> None:
     """Start the controller and an agent in each VM.
 
@@ -99,7 +106,10 @@ def start(
     if not DIAL.exists():
         raise LabError(f"{DIAL}: not installed; `make setup` installs it")
     control.config.write_text(
-        controller_config(control, balancer, policy.interval_s, percentile), encoding="utf-8"
+        controller_config(
+            control, balancer, policy.interval_s, percentile, new_connections=new_connections
+        ),
+        encoding="utf-8",
     )
     url = f"http://127.0.0.1:{control.api_port}"
     children.start(

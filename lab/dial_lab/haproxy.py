@@ -7,15 +7,14 @@ under test is not what is measured.
 
 from __future__ import annotations
 
-import socket
 import subprocess
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dial.errors import LabError
 from dial_haproxy.config import snippet
+from dial_lab.addresses import Address, wait_for_port
 from dial_lab.loadgen import SERVED_BY
 from dial_lab.processes import Children
 
@@ -24,8 +23,6 @@ SERVICE = "app"
 
 WEIGHT = 100
 """Configured weight of every server: in the middle of 1..256, so that shares can go both ways."""
-
-_START_WAIT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +35,11 @@ class Balancer:
 
 def config(
     balance: str,
-    servers: Mapping[str, int],
+    servers: Mapping[str, Address],
     balancer: Balancer,
     log_port: int | None = None,
+    *,
+    new_connections: bool = False,
 ) -> str:
     """The configuration file.
 
@@ -49,16 +48,19 @@ def config(
     balance
         The argument of ``balance``.
     servers
-        Port by name, on loopback.
+        Where each listens, by name.
     balancer
         Where it is to be reached.
     log_port
         Where a controller listens for the log; without one nothing is logged, so that
         rivals do not pay for what they do not use.
+    new_connections
+        Whether each request gets a connection of its own to its server.
     """
     dial = snippet(socket=str(balancer.socket), log_port=log_port or 0)
     lines = "".join(
-        f"    server {name} 127.0.0.1:{port} weight {WEIGHT}\n" for name, port in servers.items()
+        f"    server {name} {address.host}:{address.port} weight {WEIGHT}\n"
+        for name, address in servers.items()
     )
     return f"""\
 global
@@ -81,6 +83,8 @@ frontend www
 
 backend {SERVICE}
     balance {balance}
+{"    option http-server-close" if new_connections else ""}
+{"    http-reuse never" if new_connections else ""}
 {lines}"""
 
 
@@ -111,41 +115,5 @@ def start(
             f"haproxy refuses {path}: {checked.stderr.strip() or checked.stdout.strip()}"
         )
     process = children.start("haproxy", ["haproxy", "-db", "-f", str(path)], cores=cores)
-    wait_for_port(balancer.port, children)
+    wait_for_port(Address("127.0.0.1", balancer.port), children)
     return process
-
-
-def wait_for_port(port: int, children: Children, wait_s: float = _START_WAIT_S) -> None:
-    """Wait until somebody listens on a loopback port.
-
-    Raises
-    ------
-    LabError
-        If nobody does in time, or a program ended meanwhile.
-    """
-    give_up = time.monotonic() + wait_s
-    while True:
-        children.check()
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-        except OSError:
-            if time.monotonic() > give_up:
-                raise LabError(
-                    f"nobody listens on 127.0.0.1:{port} after {wait_s:g} s; "
-                    f"logs are in {children.log_dir}"
-                ) from None
-            time.sleep(0.02)
-        else:
-            return
-
-
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now."""
-    taken = [socket.socket() for _ in range(count)]
-    try:
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
-    finally:
-        for one in taken:
-            one.close()

@@ -23,8 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from dial_lab.arrivals import Arrivals, draw
+from dial_lab.arrivals import Arrivals, Swing, draw
 from dial_lab.client import Done, Pool, header, precise_loop
+from dial_lab.resources.base import Cost
 
 SERVED_BY = "x-served-by"
 """Header in which the balancer names the backend."""
@@ -102,9 +103,10 @@ class Results:
 class Generator:
     """Sends the requests of one block and notes what becomes of them."""
 
-    def __init__(self, arrivals: Arrivals, pool: Pool, names: tuple[str, ...]) -> None:
+    def __init__(self, arrivals: Arrivals, cost: Cost, pool: Pool, names: tuple[str, ...]) -> None:
         count = len(arrivals)
         self._arrivals = arrivals
+        self._cost = cost
         self._pool = pool
         self._index = {name.encode(): i for i, name in enumerate(names)}
         self._left = 0
@@ -131,7 +133,7 @@ class Generator:
 
     def _send_due(self) -> None:
         loop = asyncio.get_running_loop()
-        at_s, cpu_us = self._arrivals.at_s, self._arrivals.cpu_us
+        at_s, amount = self._arrivals.at_s, self._arrivals.amount
         while self._left < len(at_s):
             i = self._left
             late_s = loop.time() - self._start - at_s[i]
@@ -140,7 +142,7 @@ class Generator:
                 return
             self._left += 1
             self.results.late_ms[i] = 1e3 * late_s
-            self._pool.get(f"/work?cpu_us={cpu_us[i]}", self._note(i))
+            self._pool.get(self._cost.target(int(amount[i])), self._note(i))
 
     def _note(self, i: int) -> Done:
         def note(status: int, head: bytes) -> None:
@@ -175,9 +177,18 @@ async def report(generator: Generator, percentile: float) -> None:
 
 async def generate(options: argparse.Namespace) -> None:
     """Run one block as the command line says."""
-    arrivals = draw(options.seed, options.stream, options.rate, options.duration)
+    cost = Cost(**json.loads(options.cost))
+    swing = Swing(**json.loads(options.swing))
+    arrivals = draw(
+        options.seed,
+        options.stream,
+        options.rate,
+        duration_s=options.duration,
+        mean_cost=cost.mean,
+        swing=swing,
+    )
     pool = Pool(options.host, options.port)
-    generator = Generator(arrivals, pool, tuple(options.backends.split(",")))
+    generator = Generator(arrivals, cost, pool, tuple(options.backends.split(",")))
     reporting = asyncio.create_task(report(generator, options.percentile))
     try:
         # The loop's clock is the monotonic one, which all processes share.
@@ -200,6 +211,8 @@ def main() -> None:
     parser.add_argument("--stream", type=int, default=0)
     parser.add_argument("--rate", type=float, required=True, help="requests per second")
     parser.add_argument("--duration", type=float, required=True, help="seconds")
+    parser.add_argument("--cost", default="{}", help="what requests ask for, as JSON")
+    parser.add_argument("--swing", default="{}", help="change of the own load, as JSON")
     parser.add_argument("--percentile", type=float, default=90.0)
     parser.add_argument("--start", type=float, default=time.monotonic(), help="monotonic clock")
     parser.add_argument("--out", type=Path, required=True)

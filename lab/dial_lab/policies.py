@@ -42,11 +42,6 @@ POLICIES = {
     )
 }
 
-SCENARIOS = {
-    "none": "no neighbour: what a policy does when there is nothing to do",
-    "cpu": "a neighbour takes CPU time of one machine, and goes again",
-}
-
 
 def policy(name: str, interval_s: float | None = None) -> Policy:
     """Look a policy up; ``interval_s`` replaces its controller's own interval.

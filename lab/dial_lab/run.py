@@ -6,12 +6,13 @@ import os
 import platform
 import subprocess
 import time
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from dial.errors import LabError
-from dial_lab import haproxy, report, tenant
+from dial_lab import report
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate
 from dial_lab.live import View
@@ -19,6 +20,7 @@ from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
+from dial_lab.scenarios import Scenario
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 
 MACHINES = ("s1", "s2", "s3")
@@ -42,7 +44,7 @@ class Request:
         Naming the option, its value and what is allowed.
     """
 
-    scenario: str
+    scenario: Scenario
     policies: tuple[Policy, ...]
     load: float | None
     rate_per_s: float | None
@@ -71,11 +73,6 @@ class Request:
         names = [policy.name for policy in self.policies]
         if len(set(names)) < len(names):
             raise LabError(f"--policy {' '.join(names)}: each may be given once")
-
-    @property
-    def neighbour(self) -> float | None:
-        """What the neighbour is told to take; ``None`` in scenario ``none``."""
-        return None if self.scenario == "none" else 1.0 - self.severity
 
     @property
     def phases(self) -> Phases:
@@ -115,23 +112,36 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
     cgroups = host_cgroups()
     cores = sorted(os.sched_getaffinity(0))
     order = request.policies
-    with exclusive(), machines(cgroups, MACHINES, cores) as built, Children(directory) as children:
+    scenario = request.scenario
+    with (
+        exclusive(),
+        machines(cgroups, MACHINES, cores) as built,
+        Children(directory) as children,
+        ExitStack() as tenants,
+    ):
         harness = place(cores, len(built)).harness
         # The lab's own process is one of those that keep off the machines' cores.
         os.sched_setaffinity(0, harness)
         try:
-            ports = dict(zip(MACHINES, haproxy.free_ports(len(built)), strict=True))
             view.begin(_CALIBRATION_S + request.rounds * total_s(request.phases, order))
             view.note("calibrating: what the first machine can serve, alone and contended")
-            for machine in built:
-                tenant.start_app(children, machine, ports[machine.name])
-            measured = calibrate(children, built[0], ports[built[0].name], request.neighbour)
-            rate_per_s = request.rate_per_s or measured.rate_per_s(request.load or 0.0, len(built))
+            addresses = tenants.enter_context(scenario.resource.tenants(built, children))
+            measured = calibrate(
+                children,
+                scenario.resource,
+                built[0],
+                addresses[built[0].name],
+                rho_bg=1.0 - request.severity if scenario.visits else None,
+            )
+            rate_per_s = request.rate_per_s or measured.rate_per_s(
+                request.load or 0.0, len(built), len(scenario.victims)
+            )
             site = Site(
+                scenario,
                 built,
-                ports,
+                addresses,
                 harness,
-                request.neighbour,
+                1.0 - request.severity,
                 rate_per_s,
                 request.percentile,
                 request.seed,
@@ -156,12 +166,16 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
 def describe(measured: Calibration, site: Site) -> str:
     """One line on what was measured and what follows."""
     text = f"a machine serves {measured.quiet_rps:.0f} req/s alone"
-    if site.rho_bg is not None:
+    if site.scenario.visits:
         text += (
             f", {measured.contended_rps:.0f} beside the neighbour (rho_bg {measured.rho_bg:.2f})"
         )
-    load = measured.load(site.rate_per_s, len(site.machines))
+    load = _load(measured, site)
     return f"{text}; offered: {site.rate_per_s:.0f} req/s = {load:.2f} of what is left"
+
+
+def _load(measured: Calibration, site: Site) -> float:
+    return measured.load(site.rate_per_s, len(site.machines), len(site.scenario.victims))
 
 
 def _summary(block: BlockResult, percentile: float) -> str:
@@ -180,14 +194,14 @@ def document(
     blocks: dict[str, list[BlockResult]],
 ) -> dict[str, Any]:
     """The JSON report (its keys are promised in docs)."""
-    contended = request.neighbour is not None
+    contended = bool(request.scenario.visits)
     rho_bg = round(measured.rho_bg, 4) if contended else None
     policies = {name: report.policy_figures(of, rho_bg) for name, of in blocks.items()}
     late_ms = max(figures["generator_late_p99_ms"] for figures in policies.values())
     bounds = request.phases.bounds()
     return {
-        "scenario": request.scenario,
-        "load": round(measured.load(site.rate_per_s, len(site.machines)), 4),
+        "scenario": request.scenario.name,
+        "load": round(_load(measured, site), 4),
         "rate_per_s": round(site.rate_per_s, 2),
         "severity": request.severity if contended else None,
         "percentile": request.percentile,

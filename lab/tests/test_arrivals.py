@@ -4,30 +4,48 @@ from __future__ import annotations
 
 import numpy as np
 
-from dial_lab.arrivals import draw
+from dial_lab.arrivals import Swing, draw
 
 
 def test_the_same_seed_and_stream_give_the_same_requests() -> None:
-    one, other = draw(7, 0, 100.0, 20.0), draw(7, 0, 100.0, 20.0)
+    one, other = (
+        draw(7, 0, 100.0, duration_s=20.0, mean_cost=2000.0),
+        draw(7, 0, 100.0, duration_s=20.0, mean_cost=2000.0),
+    )
     assert np.array_equal(one.at_s, other.at_s)
-    assert np.array_equal(one.cpu_us, other.cpu_us)
+    assert np.array_equal(one.amount, other.amount)
 
 
 def test_another_stream_gives_other_requests() -> None:
     assert not np.array_equal(
-        draw(7, 0, 100.0, 5.0).cpu_us[:50], draw(7, 1, 100.0, 5.0).cpu_us[:50]
+        draw(7, 0, 100.0, duration_s=5.0, mean_cost=2000.0).amount[:50],
+        draw(7, 1, 100.0, duration_s=5.0, mean_cost=2000.0).amount[:50],
     )
 
 
 def test_arrivals_are_ascending_and_within_the_block() -> None:
-    at_s = draw(1, 0, 500.0, 10.0).at_s
+    at_s = draw(1, 0, 500.0, duration_s=10.0, mean_cost=2000.0).at_s
     assert (np.diff(at_s) > 0).all()
     assert at_s[0] > 0.0
     assert at_s[-1] < 10.0
 
 
 def test_rate_and_cost_have_the_means_asked_for() -> None:
-    arrivals = draw(3, 0, 200.0, 500.0)
+    arrivals = draw(3, 0, 200.0, duration_s=500.0, mean_cost=2000.0)
     # 100,000 expected, standard deviation 316; mean cost 2 ms, standard error 6.3 us.
     assert abs(len(arrivals) - 100_000) < 5 * 316
-    assert abs(float(arrivals.cpu_us.mean()) - 2000.0) < 5 * 6.3 + 1.0
+    assert abs(float(arrivals.amount.mean()) - 2000.0) < 5 * 6.3 + 1.0
+
+
+def test_a_swing_changes_rate_and_cost_between_its_moments_only() -> None:
+    swing = Swing(100.0, 200.0, rate_factor=1.5, cost_factor=2.0)
+    arrivals = draw(3, 0, 200.0, duration_s=300.0, mean_cost=2000.0, swing=swing)
+    for begin_s, rate, cost in (
+        (0.0, 200.0, 2000.0),
+        (100.0, 300.0, 4000.0),
+        (200.0, 200.0, 2000.0),
+    ):
+        inside = (arrivals.at_s >= begin_s) & (arrivals.at_s < begin_s + 100.0)
+        count = int(inside.sum())
+        assert abs(count - 100 * rate) < 5 * (100 * rate) ** 0.5
+        assert abs(float(arrivals.amount[inside].mean()) - cost) < 5 * cost / count**0.5

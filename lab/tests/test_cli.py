@@ -11,6 +11,7 @@ import pytest
 from dial.errors import LabError
 from dial_lab import cli, topology
 from dial_lab.run import Request
+from dial_lab.scenarios import scenario
 
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
@@ -24,7 +25,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "quake"], "scenario quake: no such scenario; allowed: none, cpu"),
+        (["run", "quake"], "scenario quake: no such scenario; allowed: none, cpu, two-victims"),
         (["run", "cpu", "--lb", "envoy"], "--lb envoy: not supported; allowed: haproxy"),
         (["run", "cpu", "--guest", "uml"], "--guest uml: not supported; allowed: shared"),
         (["run", "cpu", "--policy", "best"], "--policy best: no such policy; allowed: "),
@@ -72,7 +73,7 @@ def test_second_lab_is_refused_and_told_who_holds_the_computer(tmp_path: Path) -
 
 def test_quiet_phase_is_long_enough_for_the_slowest_controller_to_learn() -> None:
     request = Request(
-        scenario="cpu",
+        scenario=scenario("cpu"),
         policies=(cli.policy("roundrobin"), cli.policy("dial-paper")),
         load=0.45,
         rate_per_s=None,
@@ -83,4 +84,3 @@ def test_quiet_phase_is_long_enough_for_the_slowest_controller_to_learn() -> Non
         seed=7,
     )
     assert request.phases.quiet_s == 90.0  # nine intervals of 10 s
-    assert request.neighbour == 0.5

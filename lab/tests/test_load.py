@@ -15,11 +15,13 @@ import pytest
 
 from dial.errors import LabError
 from dial_lab import app, haproxy
+from dial_lab.addresses import Address, free_ports, wait_for_port
 from dial_lab.calibration import saturation_rps
 from dial_lab.client import BROKEN, Pool, header, precise_loop
 from dial_lab.loadgen import Results
 from dial_lab.policies import POLICIES, policy
 from dial_lab.processes import Children
+from dial_lab.resources import CPU
 
 SERVERS = ("s1", "s2")
 
@@ -32,13 +34,14 @@ def children(tmp_path: Path) -> Iterator[Children]:
         yield running
 
 
-def start_apps(children: Children) -> dict[str, int]:
-    ports = dict(zip(SERVERS, haproxy.free_ports(len(SERVERS)), strict=True))
-    for name, port in ports.items():
+def start_apps(children: Children) -> dict[str, Address]:
+    ports = free_ports(len(SERVERS))
+    addresses = {n: Address("127.0.0.1", p) for n, p in zip(SERVERS, ports, strict=True)}
+    for name, address in addresses.items():
         path = str(Path(app.__file__))
-        children.start(name, [sys.executable, "-I", "-S", path, "--port", str(port)])
-        haproxy.wait_for_port(port, children)
-    return ports
+        children.start(name, [sys.executable, "-I", "-S", path, "--port", str(address.port)])
+        wait_for_port(address, children)
+    return addresses
 
 
 def ask(port: int, target: str) -> tuple[int, bytes]:
@@ -55,7 +58,7 @@ def ask(port: int, target: str) -> tuple[int, bytes]:
 
 
 def test_app_answers_and_refuses_over_the_wire(children: Children) -> None:
-    port = start_apps(children)["s1"]
+    port = start_apps(children)["s1"].port
     status, head = ask(port, "/work?bytes=123")
     assert (status, header(head, b"content-length")) == (200, b"123")
     assert ask(port, "/work?cpu_us=x")[0] == 400
@@ -63,19 +66,19 @@ def test_app_answers_and_refuses_over_the_wire(children: Children) -> None:
 
 
 def test_nobody_at_home_is_a_broken_request() -> None:
-    (port,) = haproxy.free_ports(1)
+    (port,) = free_ports(1)
     assert ask(port, "/work")[0] == BROKEN
 
 
 def test_calibration_refuses_a_server_that_does_not_serve(children: Children) -> None:
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not installed")
-    balancer = haproxy.Balancer(*haproxy.free_ports(1), children.log_dir / "s")
+    balancer = haproxy.Balancer(*free_ports(1), children.log_dir / "s")
     # A pool whose only server is not there: HAProxy answers 503.
-    text = haproxy.config("roundrobin", {"s1": haproxy.free_ports(1)[0]}, balancer)
+    text = haproxy.config("roundrobin", {"s1": Address("127.0.0.1", free_ports(1)[0])}, balancer)
     haproxy.start(children, children.log_dir, text, balancer)
     with pytest.raises(LabError, match=r"the app answered (503|0)"):
-        saturation_rps(balancer.port, 0.5)
+        saturation_rps(Address("127.0.0.1", balancer.port), CPU.cost, 0.5)
 
 
 @pytest.mark.parametrize("name", POLICIES)
@@ -84,12 +87,12 @@ def test_every_policy_spreads_the_planned_requests_over_all_servers(
 ) -> None:
     if shutil.which("haproxy") is None:
         pytest.skip("haproxy is not installed")
-    ports = start_apps(children)
-    port, log_port = haproxy.free_ports(2)
+    addresses = start_apps(children)
+    port, log_port = free_ports(2)
     balancer = haproxy.Balancer(port, children.log_dir / "s")
     # The log has nobody to listen to it here, which must not hinder a request.
     text = haproxy.config(
-        POLICIES[name].balance, ports, balancer, log_port if POLICIES[name].controlled else None
+        POLICIES[name].balance, addresses, balancer, log_port if POLICIES[name].controlled else None
     )
     haproxy.start(children, children.log_dir, text, balancer)
     out = children.log_dir / "r.npz"

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from dial.errors import LabError
+from dial_lab.addresses import Address, free_ports
 from dial_lab.calibration import calibrate
 from dial_lab.cgroups import Cgroups
-from dial_lab.haproxy import free_ports
 from dial_lab.processes import Children
+from dial_lab.resources import CPU
 from dial_lab.tenant import start_app
 from dial_lab.topology import exclusive, host_cgroups, machines
 
@@ -26,6 +27,7 @@ CRASH = """
 import subprocess, sys, time
 from pathlib import Path
 from dial_lab.processes import Children
+from dial_lab.resources import CPU
 from dial_lab.topology import host_cgroups, machines
 with machines(host_cgroups(), ["t1"], [0]) as (machine,), Children(Path(sys.argv[1])) as children:
     # Started without the death signal: what a crash can leave behind at worst.
@@ -77,6 +79,7 @@ def test_children_die_with_a_killed_lab(tmp_path: Path) -> None:
 import sys, time
 from pathlib import Path
 from dial_lab.processes import Children
+from dial_lab.resources import CPU
 with Children(Path(sys.argv[1])) as children:
     pid = children.start("sleeper", ["sleep", "60"]).pid
     while Path(f"/proc/{pid}/comm").read_text() != "sleep\\n":
@@ -120,9 +123,9 @@ def test_neighbour_takes_the_share_it_is_told(
 ) -> None:
     core = max(os.sched_getaffinity(0))
     with machines(cgroups, ["t1"], [core]) as (machine,), Children(tmp_path) as children:
-        (port,) = free_ports(1)
-        start_app(children, machine, port)
-        measured = calibrate(children, machine, port, rho_bg, seconds=2.0)
+        address = Address("127.0.0.1", *free_ports(1))
+        start_app(children, machine, address)
+        measured = calibrate(children, CPU, machine, address, rho_bg=rho_bg, seconds=2.0)
     # 0.3 of a core at 2 ms a request is 150 req/s, a little less with the app's own cost.
     assert 100.0 < measured.quiet_rps < 160.0
     # Ticks of 4 ms make the edge soft, and others use this computer too.
