@@ -29,7 +29,13 @@ class _Finding:
 
 
 def judge(
-    policy: Policy, known: BackendState, seen: BackendObservation, tick: int, *, quiet: bool
+    policy: Policy,
+    known: BackendState,
+    seen: BackendObservation,
+    *,
+    siblings_rho_bg: float,
+    tick: int,
+    quiet: bool,
 ) -> tuple[BackendState, Verdict]:
     """Detect, classify and estimate for one backend.
 
@@ -38,6 +44,8 @@ def judge(
     policy : the strategies.
     known : what is remembered of this backend.
     seen : this tick's observation of it.
+    siblings_rho_bg : what a neighbour would take from the typical other backend, were its
+        slowness a neighbour's doing (see :func:`apparent_rho_bg`).
     tick : its number, for the record.
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
@@ -57,7 +65,9 @@ def judge(
     elif signal.above:
         finding = _find_cause(policy, known, seen, rho_fg)
         suspect = finding.cause
-        finding, contention = _engage(policy, finding, signal, known.suspect, tick)
+        finding, contention = _engage(
+            policy, finding, signal, known.suspect, siblings_rho_bg=siblings_rho_bg, tick=tick
+        )
     return replace(known, contention=contention, suspect=suspect), Verdict(
         cause=finding.cause,
         rho_fg=rho_fg,
@@ -84,10 +94,14 @@ def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> Bac
 
 
 def _rho_fg(seen: BackendObservation, peak: Measured) -> Measured:
-    """The backend's own utilisation: by its CPU time, else by its rate over its peak."""
-    measured = cpu_utilisation(seen.sample)
-    if not isinstance(measured, NoData) or isinstance(peak, NoData):
-        return measured
+    """The backend's own utilisation: its rate over its peak, else by its CPU time.
+
+    The rate comes first although the CPU time is measured directly: samples and ticks do
+    not begin together, and a neighbour in the cache makes each request use more CPU time,
+    which is not the tenant's own doing.
+    """
+    if isinstance(peak, NoData):
+        return cpu_utilisation(seen.sample)
     return min(1.0, seen.window.rate_per_s / peak)
 
 
@@ -113,14 +127,42 @@ def _find_cause(
     return _Finding(cause, rho_bg, path)
 
 
+def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservation) -> Measured:
+    """What a neighbour would have to take to make this backend as slow as it is.
+
+    Whether there is one is another question: a slow database, or requests that got heavier,
+    look the same on every backend.
+    """
+    curve = known.curve.curve()
+    t_x_ms = seen.window.t_x_ms
+    rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
+    if isinstance(curve, NoData):
+        return curve
+    if isinstance(t_x_ms, NoData):
+        return t_x_ms
+    if isinstance(rho_fg, NoData):
+        return rho_fg
+    return policy.tracker.begin(curve, t_x_ms, rho_fg, seen.window.t_x_requests).value
+
+
 def _engage(
-    policy: Policy, found: _Finding, signal: BandSignal, suspect: Cause | None, tick: int
+    policy: Policy,
+    found: _Finding,
+    signal: BandSignal,
+    suspect: Cause | None,
+    *,
+    siblings_rho_bg: float,
+    tick: int,
 ) -> tuple[_Finding, Contention | None]:
     """Make a contention of a finding, if it is sure enough and worth moving load for.
 
     Sure enough: successive intervals are above the band, and the class is that of the one
     before too.  A band is left by chance or by load of one's own as well, and then the
     class is whatever the noise of that interval looks like; it rarely looks the same twice.
+
+    Worth it: rho_bg is large enough, and larger than what the siblings' slowness would come
+    to.  Where all are slow alike there is nobody to move load to, and no neighbour either:
+    neighbours do not arrive on all hosts at once.
     """
     if not found.cause.is_contention:
         return (found if signal.detected else replace(found, cause=Cause.NONE)), None
@@ -133,6 +175,8 @@ def _engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
+    elif found.rho_bg.value - siblings_rho_bg < least:
+        why_not = f"looks like {found.cause}, but its siblings are as slow"
     else:
         contention = Contention(
             found.cause, found.rho_bg, calm_ticks=0, since_tick=tick, evidence=found.why

@@ -25,11 +25,13 @@ Source
 
 from __future__ import annotations
 
-from dial.controller.judge import judge
+from collections.abc import Mapping
+
+from dial.controller.judge import apparent_rho_bg, judge
 from dial.controller.policy import Policy
 from dial.controller.split import split_load
 from dial.controller.state import BackendState, Shift, State
-from dial.types import Action, BackendPlan, Observation, Plan, Verdict
+from dial.types import Action, BackendPlan, Measured, NoData, Observation, Plan, Verdict
 
 
 def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
@@ -50,12 +52,23 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         from those in force.
     """
     quiet = state.shift is None
+    apparent = {
+        seen.name: apparent_rho_bg(policy, state.backends.get(seen.name, BackendState()), seen)
+        for seen in observation.backends
+        if seen.server.usable
+    }
+    siblings = _medians_of_others(apparent)
     backends: dict[str, BackendState] = {}
     verdicts: dict[str, Verdict] = {}
     for seen in observation.backends:
         known = state.backends.get(seen.name, BackendState())
         backends[seen.name], verdicts[seen.name] = judge(
-            policy, known, seen, observation.tick, quiet=quiet
+            policy,
+            known,
+            seen,
+            siblings_rho_bg=siblings.get(seen.name, 0.0),
+            tick=observation.tick,
+            quiet=quiet,
         )
 
     split = split_load(policy, state.shift, backends, verdicts, observation)
@@ -82,6 +95,26 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         changes=changes,
     )
     return State(backends, split.shift, observation.epoch), plan
+
+
+def _medians_of_others(apparent: Mapping[str, Measured]) -> dict[str, float]:
+    """For each backend the lower median over its siblings; 0 without any that is known.
+
+    The lower one, so that of two siblings the healthy one speaks: two victims among three
+    backends must not excuse each other.  One sort for all: leaving oneself out of a sorted
+    list moves the median by one place at most.
+    """
+    known = {n: value for n, value in apparent.items() if not isinstance(value, NoData)}
+    order = sorted(known, key=lambda name: known[name])
+    place = {name: i for i, name in enumerate(order)}
+    medians = {}
+    for name in apparent:
+        siblings = len(order) - (name in place)
+        middle = (siblings - 1) // 2
+        if name in place and middle >= place[name]:
+            middle += 1
+        medians[name] = known[order[middle]] if siblings else 0.0
+    return medians
 
 
 def _wanted(shift: Shift | None, observation: Observation) -> dict[str, int]:

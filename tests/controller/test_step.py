@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dial.controller.state import State
-from dial.controller.step import step
+from dial.controller.step import _medians_of_others, step
 from dial.optimizer import tail_optimal_shares
 from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
 
@@ -162,6 +165,28 @@ def test_two_victims_both_lose_load(service):
     service.rho_bg |= {"s1": 0.5, "s2": 0.4}
     plan = service.run(15)
     assert share(plan, "s1") < share(plan, "s2") < share(plan, "s3")
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0.0, 1.0)), max_size=9))
+def test_the_median_of_the_siblings_leaves_oneself_out(values):
+    apparent = {f"s{i}": NoData("?") if v is None else v for i, v in enumerate(values)}
+    found = _medians_of_others(apparent)
+    for name in apparent:
+        others = [v for n, v in apparent.items() if n != name and not isinstance(v, NoData)]
+        assert found[name] == (statistics.median_low(others) if others else 0.0)
+
+
+def test_where_all_backends_are_slow_alike_no_load_moves(service):
+    service.rho_bg |= {"s1": 0.5, "s2": 0.5, "s3": 0.5}
+    plan = service.run(10)
+    assert all(p.changes == () for p in service.plans)
+    assert "looks like cpu, but its siblings are as slow" in verdict(plan, "s1").evidence
+
+
+def test_a_neighbour_that_comes_while_all_are_a_little_slow_is_found(service):
+    service.rho_bg |= {"s1": 0.6, "s2": 0.15, "s3": 0.15}
+    plan = service.run(6)
+    assert share(plan, "s1") < 0.2
 
 
 def test_overload_is_said_and_split_by_capacity(service):
