@@ -107,6 +107,26 @@ class EstimatorSettings(_Table):
     )
 
 
+class StrategySettings(_Table):
+    """Which rule is used where there are two: ours, and the paper's for comparison."""
+
+    estimate: Literal["tracked", "interval"] = Field(
+        default="tracked",
+        description="tracked follows rho_bg by a filter; interval takes each interval's own "
+        "estimate, as the paper does (2.5, step 3).",
+    )
+    split: Literal["exact", "lemma1"] = Field(
+        default="exact",
+        description="exact minimises Eq. 2 with no share below its floor; lemma1 is the paper's "
+        "closed form, with negative shares cut off.",
+    )
+    release: Literal["estimate", "t_x"] = Field(
+        default="estimate",
+        description="estimate moves load back when rho_bg has gone; t_x when T_x is back in its "
+        "band, as the paper does (2.5), which hands load back to a neighbour that is still there.",
+    )
+
+
 class GuardSettings(_Table):
     """What keeps a plan from doing harm."""
 
@@ -193,6 +213,7 @@ class Settings(BaseSettings):
     api: ApiSettings = ApiSettings()
     detector: DetectorSettings = DetectorSettings()
     estimator: EstimatorSettings = EstimatorSettings()
+    strategies: StrategySettings = StrategySettings()
     guards: GuardSettings = GuardSettings()
     record: RecordSettings = RecordSettings()
     log_format: Literal["console", "json"] = Field(

@@ -61,7 +61,7 @@ def judge(
     contention = known.contention
     suspect = known.suspect if isinstance(t_x_ms, NoData) else None
     if contention is not None:
-        finding, contention = _follow(policy, known, contention, seen, rho_fg)
+        finding, contention = _follow(policy, known, contention, seen, signal, rho_fg=rho_fg)
     elif signal.above:
         finding = _find_cause(policy, known, seen, rho_fg)
         suspect = finding.cause
@@ -190,16 +190,27 @@ def _follow(
     known: BackendState,
     contention: Contention,
     seen: BackendObservation,
+    signal: BandSignal,
+    *,
     rho_fg: Measured,
 ) -> tuple[_Finding, Contention | None]:
-    """Refine the estimate; the contention ends when that has been low for long enough."""
+    """Refine the estimate; the contention ends when it has been calm for long enough."""
     curve = _curve(policy, known, contention.cause)
     t_x_ms = seen.window.t_x_ms
     if isinstance(curve, NoData) or isinstance(t_x_ms, NoData) or isinstance(rho_fg, NoData):
         return _Finding(contention.cause, contention.rho_bg, contention.evidence), contention
-    rho_bg = policy.tracker.step(contention.rho_bg, curve, t_x_ms, rho_fg, seen.window.t_x_requests)
-    calm = contention.calm_ticks + 1 if rho_bg.value < policy.guards.release_rho_bg else 0
-    if calm >= policy.guards.release_intervals:
+    requests = seen.window.t_x_requests
+    if policy.strategies.estimate == "interval":
+        rho_bg = policy.tracker.begin(curve, t_x_ms, rho_fg, requests)
+    else:
+        rho_bg = policy.tracker.step(contention.rho_bg, curve, t_x_ms, rho_fg, requests)
+    if policy.strategies.release == "t_x":
+        is_calm, enough = not signal.above, policy.detector.successive
+    else:
+        is_calm = rho_bg.value < policy.guards.release_rho_bg
+        enough = policy.guards.release_intervals
+    calm = contention.calm_ticks + 1 if is_calm else 0
+    if calm >= enough:
         return _Finding(Cause.NONE, rho_bg, ("the neighbour is gone",)), None
     contention = replace(contention, rho_bg=rho_bg, calm_ticks=calm)
     return _Finding(contention.cause, rho_bg, contention.evidence), contention

@@ -12,7 +12,13 @@ from dial.detector import Band
 from dial.estimator import Tracker
 from dial.model import ModelDocument
 from dial.queueing import TailCurve
-from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, Settings
+from dial.settings import (
+    DetectorSettings,
+    EstimatorSettings,
+    GuardSettings,
+    Settings,
+    StrategySettings,
+)
 from dial.types import Cause
 
 
@@ -27,6 +33,7 @@ class PolicySource(BaseModel):
     percentile: float
     detector: DetectorSettings
     estimator: EstimatorSettings
+    strategies: StrategySettings
     guards: GuardSettings
     peak_rps: dict[str, float]
     model: ModelDocument
@@ -38,6 +45,7 @@ class PolicySource(BaseModel):
             percentile=settings.percentile,
             detector=settings.detector,
             estimator=settings.estimator,
+            strategies=settings.strategies,
             guards=settings.guards,
             peak_rps={
                 name: backend.peak_rps
@@ -64,7 +72,9 @@ class Policy:
     peak_rps
         r_i by backend, as configured.
     tracker
-        Follows rho_bg.
+        Estimates rho_bg.
+    strategies
+        Which rule is used where there are two.
     guards
         Limits on what a plan may do.
     model_checksum
@@ -76,6 +86,7 @@ class Policy:
     curves: Mapping[Cause, TailCurve]
     peak_rps: Mapping[str, float]
     tracker: Tracker
+    strategies: StrategySettings
     guards: GuardSettings
     model_checksum: str
 
@@ -98,6 +109,7 @@ class Policy:
                 model_error=source.estimator.model_error,
                 drift=source.estimator.drift,
             ),
+            strategies=source.strategies,
             guards=source.guards,
             model_checksum=source.model.checksum(),
         )

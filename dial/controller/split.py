@@ -17,6 +17,7 @@ from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention, Shift
 from dial.optimizer import (
     integer_weights,
+    lemma1,
     proportional_shares,
     shares_of_weights,
     tail_optimal_shares,
@@ -154,11 +155,12 @@ def _target(
     if len(known) < len(peaks):
         return _Target(proportional_shares(base * left), None)
     throughput_per_s = np.array(known) * left
-    found = tail_optimal_shares(
-        throughput_per_s,
-        sum(b.window.rate_per_s for b in usable),
-        floor=floor_share(policy.guards.floor_share, len(usable)),
-    )
+    arrival_per_s = sum(b.window.rate_per_s for b in usable)
+    floor = floor_share(policy.guards.floor_share, len(usable))
+    found = tail_optimal_shares(throughput_per_s, arrival_per_s, floor=floor)
+    if policy.strategies.split == "lemma1" and arrival_per_s > 0.0 and not found.overload:
+        printed = np.maximum(lemma1(throughput_per_s, arrival_per_s), 0.0)
+        return _Target(proportional_shares(printed), throughput_per_s)
     return _Target(found.shares, throughput_per_s, found.overload)
 
 

@@ -146,8 +146,12 @@ class SampleInbox:
         if backend not in self._pending:
             some = ", ".join(sorted(self._pending)[:10]) or "none"
             more = ", ..." if len(self._pending) > 10 else ""
-            allowed = f"the load balancer has no backend of that name; it has: {some}{more}"
-            raise refused("unknown_backend", backend, "backend", backend, allowed)
+            raise IntakeError(
+                "unknown_backend",
+                f"backend {backend!r}: the load balancer has no backend of that name; "
+                f"it has: {some}{more}",
+                "backend",
+            )
         return self._pending[backend]
 
 

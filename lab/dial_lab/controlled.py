@@ -51,8 +51,9 @@ def controller_config(
     percentile: float,
     *,
     new_connections: bool = False,
+    settings: str = "",
 ) -> str:
-    """The controller's configuration file."""
+    """The controller's configuration file; ``settings`` are further tables of it."""
     # A JSON string is a TOML basic string too, with the same escapes.
     quoted = {
         "socket": json.dumps(str(balancer.socket)),
@@ -80,7 +81,8 @@ token_file = {quoted["token"]}
 
 [record]
 path = {quoted["record"]}
-"""
+
+{settings}"""
 
 
 def start(
@@ -107,7 +109,12 @@ def start(
         raise LabError(f"{DIAL}: not installed; `make setup` installs it")
     control.config.write_text(
         controller_config(
-            control, balancer, policy.interval_s, percentile, new_connections=new_connections
+            control,
+            balancer,
+            policy.interval_s,
+            percentile,
+            new_connections=new_connections,
+            settings=policy.settings,
         ),
         encoding="utf-8",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dial.errors import LabError
 
@@ -19,17 +19,33 @@ class Policy:
         Argument of HAProxy's ``balance``.
     interval_s
         Tick of the controller that sets the weights; ``None`` without one.
+    settings
+        Further tables of the controller's configuration.
     """
 
     name: str
     balance: str
     interval_s: float | None = None
+    settings: str = ""
 
     @property
     def controlled(self) -> bool:
         """Whether a controller sets the weights."""
         return self.interval_s is not None
 
+
+PAPER = """\
+[strategies]
+estimate = "interval"
+split = "lemma1"
+release = "t_x"
+
+[guards]
+floor_share = 0.0
+max_step = 1.0
+hysteresis = 0.0
+"""
+"""The paper's rules as they are printed, without the guards that it does not have."""
 
 POLICIES = {
     policy.name: policy
@@ -38,7 +54,7 @@ POLICIES = {
         Policy("leastconn", "leastconn"),
         Policy("random2", "random(2)"),
         Policy("dial", "roundrobin", interval_s=2.0),
-        Policy("dial-paper", "roundrobin", interval_s=10.0),
+        Policy("dial-paper", "roundrobin", interval_s=10.0, settings=PAPER),
     )
 }
 
@@ -56,4 +72,4 @@ def policy(name: str, interval_s: float | None = None) -> Policy:
     found = POLICIES[name]
     if interval_s is None or not found.controlled:
         return found
-    return Policy(found.name, found.balance, interval_s)
+    return replace(found, interval_s=interval_s)

@@ -12,7 +12,7 @@ from dial.controller.state import State
 from dial.controller.step import step
 from dial.model import STARTER, load_model
 from dial.queueing import percentile_factor
-from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings
+from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, StrategySettings
 from dial.types import (
     METRIC_NAMES,
     AgentSample,
@@ -129,6 +129,7 @@ def source(**guards: float) -> PolicySource:
         percentile=90.0,
         detector=DetectorSettings(),
         estimator=EstimatorSettings(),
+        strategies=StrategySettings(),
         guards=GuardSettings(**guards),
         peak_rps={},
         model=load_model(STARTER),
@@ -150,8 +151,17 @@ def service(policy_source: PolicySource) -> Service:
 
 @pytest.fixture
 def make_service():
-    def make(*, guards: Mapping[str, float] | None = None, **arguments: object) -> Service:
-        policy = replace(Policy.of(source()), guards=GuardSettings(**(guards or {})))
+    def make(
+        *,
+        guards: Mapping[str, float] | None = None,
+        strategies: Mapping[str, str] | None = None,
+        **arguments: object,
+    ) -> Service:
+        policy = replace(
+            Policy.of(source()),
+            guards=GuardSettings(**(guards or {})),
+            strategies=StrategySettings(**(strategies or {})),
+        )
         return Service(policy, **arguments)
 
     return make

@@ -135,6 +135,7 @@ def test_no_secret_or_address_is_in_a_recording(recorded):
         "percentile",
         "detector",
         "estimator",
+        "strategies",
         "guards",
         "peak_rps",
         "model",

@@ -276,3 +276,30 @@ def test_the_same_input_gives_the_same_plan(service):
         again.append(plan)
     assert again == service.plans
     assert state == service.state
+
+
+@pytest.mark.parametrize(("release", "ended"), [("t_x", True), ("estimate", False)])
+def test_the_papers_release_goes_by_t_x_alone(make_service, release, ended):
+    # T90 falls into the band of the even load while the victim has almost none: normal for a
+    # backend with 57 requests/s, and much too slow for one with 15.
+    service = make_service(strategies={"release": release})
+    service.run(20)
+    service.rho_bg["s1"] = 0.7
+    service.run(6)
+    assert service.state.backends["s1"].contention is not None
+    for _ in range(2):
+        t90_ms = service.observations[-1].backends[0].window.t_x_ms
+        in_band = 0.9 * service.plans[-1].backends[0].verdict.expected_t_x_ms
+        service.state, _ = step(
+            service.policy, service.state, service.observe({"s1": in_band / t90_ms})
+        )
+    assert (service.state.backends["s1"].contention is None) == ended
+
+
+def test_lemma_1_as_printed_gives_a_starved_backend_nothing(make_service):
+    service = make_service(arrival_per_s=60.0, strategies={"split": "lemma1"})
+    service.run(20)
+    service.rho_bg["s1"] = 0.9
+    plan = service.run(4)
+    assert share(plan, "s1") == 0.0
+    assert plan.weights["s1"] == 0
