@@ -78,11 +78,12 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
 
     action, reason = split.action, split.reason
     if changes and action is Action.HOLD:
-        action = Action.RESTORE
-        restarted = state.epoch not in ("", observation.epoch)
-        reason = (
-            "the balancer was restarted and lost them" if restarted else "not in force as planned"
-        )
+        # Written again in any case.  In shadow mode this is every tick's state, so it is no
+        # event of its own; that the balancer lost them is one.
+        if state.epoch not in ("", observation.epoch):
+            action, reason = Action.RESTORE, "the balancer was restarted and lost its weights"
+        else:
+            reason += "; its weights are not in force"
     plan = Plan(
         tick=observation.tick,
         now_s=observation.now_s,

@@ -134,6 +134,15 @@ def test_weights_lost_in_a_reload_are_written_again(service):
     assert service.weights["s1"] == pytest.approx(shifted["s1"], abs=20)
 
 
+def test_in_shadow_mode_the_plan_keeps_saying_why(service):
+    service.rho_bg["s1"] = 0.5
+    service.run(10, apply=False)
+    plan = service.plans[-1]
+    assert plan.action is Action.HOLD
+    assert plan.reason == "load stays away from s1 (cpu); its weights are not in force"
+    assert dict(plan.changes)["s1"] < 100
+
+
 def test_weights_an_admin_sets_in_quiet_times_are_left_alone(service):
     service.weights = {"s1": 10, "s2": 100, "s3": 100}
     service.run(20)

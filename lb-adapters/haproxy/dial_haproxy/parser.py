@@ -32,6 +32,7 @@ What is made of the fields:
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime, tzinfo
 from typing import Final, NamedTuple
 
@@ -92,6 +93,8 @@ class LogParser:
     zone
         Time zone of an httplog's dates, ``None`` for this computer's own.  In the hour that
         is repeated when summer time ends they are ambiguous; the first is assumed.
+    on_malformed
+        Shown the first malformed line of the stream; how many there are, the batches say.
 
     Examples
     --------
@@ -110,12 +113,14 @@ class LogParser:
         *,
         new_connections: bool = False,
         zone: tzinfo | None = None,
+        on_malformed: Callable[[bytes], None] | None = None,
     ) -> None:
         self._pool = service.encode()
         self._match = _COMPACT.fullmatch if log_format == "dial" else _HTTPLOG.search
         self._row = self._compact if log_format == "dial" else self._httplog
         self._new_connections = new_connections
         self._zone = zone
+        self._on_malformed = on_malformed
         self._carry = b""
         self._in_overlong_line = False
         self._seconds: dict[bytes, float] = {}
@@ -135,17 +140,18 @@ class LogParser:
                 continue
             found = self._match(line) if len(line) <= MAX_LINE_BYTES else None
             if found is None:
-                malformed += 1
+                malformed += self._malformed(line)
             elif found["pool"] != self._pool or found["server"] in _NO_SERVER:
                 unattributed += 1
             else:
                 row = self._row(found)
                 if row is None:
-                    malformed += 1
+                    malformed += self._malformed(line)
                 else:
                     rows.append(row)
         if len(self._carry) > MAX_LINE_BYTES:
-            malformed += not self._in_overlong_line
+            if not self._in_overlong_line:
+                malformed += self._malformed(self._carry)
             self._in_overlong_line = True
             self._carry = b""
         return _batch(rows, malformed, unattributed)
@@ -155,10 +161,17 @@ class LogParser:
 
         A line cut off inside its last field would read well, and wrong.
         """
-        malformed = int(bool(self._carry))
+        malformed = self._malformed(self._carry) if self._carry else 0
         self._carry = b""
         self._in_overlong_line = False
         return _batch([], malformed, 0)
+
+    def _malformed(self, line: bytes) -> int:
+        """One more; the first one is shown."""
+        if self._on_malformed is not None:
+            self._on_malformed(line)
+            self._on_malformed = None
+        return 1
 
     def _compact(self, found: re.Match[bytes]) -> _Row | None:
         t0, t1 = found["t0"], found["t1"]

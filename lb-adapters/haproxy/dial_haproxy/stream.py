@@ -8,6 +8,7 @@ counts them.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
@@ -17,6 +18,12 @@ from dial.errors import BalancerError
 from dial_haproxy.options import Options
 from dial_haproxy.parser import LogParser
 from dial_haproxy.sources import Source, open_source
+
+_log = logging.getLogger(__name__)
+
+_SHOWN_BYTES = 80
+"""Of a line that cannot be read: enough to tell formats apart, and in an httplog not yet the
+URL, which may hold somebody's secret."""
 
 
 class BatchQueue:
@@ -205,6 +212,17 @@ class LogStream:
             self._options.format,
             new_connections=self._options.new_connections,
             zone=self._options.zone,
+            on_malformed=self._complain,
+        )
+
+    def _complain(self, line: bytes) -> None:
+        """Say what cannot be read, once a connection: a wrong format is wrong in each line."""
+        shown = repr(line[:_SHOWN_BYTES]) + ("..." if len(line) > _SHOWN_BYTES else "")
+        _log.warning(
+            "log %s: line %s is not in format %s; it and others like it are left out and counted",
+            self._options.log,
+            shown,
+            self._options.format,
         )
 
     def _take(self, batch: RequestBatch) -> None:

@@ -173,3 +173,12 @@ def test_a_line_cut_off_by_the_end_of_the_stream_is_malformed():
     parser.feed(GOOD + GOOD[:-2])
     assert parser.finish().malformed == 1
     assert parser.finish().malformed == 0
+
+
+def test_the_first_malformed_line_of_a_stream_is_shown_and_no_other():
+    shown = []
+    parser = LogParser("app", "dial", on_malformed=shown.append)
+    parser.feed(GOOD + b"first\n")
+    parser.feed(b"second\n" + GOOD[:-2])
+    parser.finish()
+    assert shown == [b"first"]
