@@ -156,7 +156,8 @@ class GuardSettings(_Table):
     )
     release_rho_bg: Fraction = Field(
         default=0.1,
-        description="Estimated rho_bg below which, for release_intervals, it moves back.",
+        description="Estimated rho_bg below which, for release_intervals, it moves back; one "
+        "standard deviation above it must lie below engage_rho_bg.",
     )
     release_intervals: int = Field(
         default=2,

@@ -207,7 +207,12 @@ def _follow(
     if policy.strategies.release == "t_x":
         is_calm, enough = not signal.above, policy.detector.successive
     else:
-        is_calm = rho_bg.value < policy.guards.release_rho_bg
+        # Low, and sure enough not to be what load was moved for: of a few requests an
+        # estimate of 0.06 +- 0.33 says nothing.
+        is_calm = (
+            rho_bg.value < policy.guards.release_rho_bg
+            and rho_bg.mean + rho_bg.sd < policy.guards.engage_rho_bg
+        )
         enough = policy.guards.release_intervals
     calm = contention.calm_ticks + 1 if is_calm else 0
     if calm >= enough:

@@ -93,6 +93,13 @@ class Cgroups:
         else:
             _write(directory / "cpu.shares", str(min(262_144, round(1024 * times_default))))
 
+    def set_idle(self, name: str) -> None:
+        """Let ``name`` run only while nobody else wants its core (Linux 5.15 and newer).
+
+        A small weight is not the same: whoever wakes up then waits for the next tick.
+        """
+        _write(self.cpu / name / "cpu.idle", "1")
+
     def procs_files(self, name: str) -> tuple[Path, ...]:
         """The files into which a process writes its id to join ``name``."""
         return tuple(root / name / "cgroup.procs" for root in self.roots)
@@ -154,7 +161,9 @@ def find(mountinfo: str, root: Path = Path("/")) -> Cgroups:
             raise LabError(f"{cpu}: mounted as the cpu controller, but holds no cpu.shares")
         use = at(hierarchies.v1.get("cpuacct", hierarchies.v1["cpu"]))
         # cpu and cpuacct are often one hierarchy under two names.
-        others = [path for path in (use, v2) if path is not None and not _same(path, cpu)]
+        # Bytes of disks are counted by group, too.
+        blkio = at(hierarchies.v1["blkio"]) if "blkio" in hierarchies.v1 else None
+        others = [path for path in (use, blkio, v2) if path is not None and not _same(path, cpu)]
         return Cgroups(cpu, False, tuple(others))
     if v2 is None:
         raise LabError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dial.errors import LabError
-from dial_lab.resources import CPU, Resource
+from dial_lab.resources import CPU, DISK, LLC, NET, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,24 @@ SCENARIOS = {
         Scenario("none", "no neighbour: what a policy does when there is nothing to do"),
         Scenario(
             "cpu", "a neighbour takes CPU time of one machine, and goes again", visits=(Visit(),)
+        ),
+        Scenario(
+            "disk",
+            "a neighbour reads from the disk of one machine, and stops again",
+            resource=DISK,
+            visits=(Visit(),),
+        ),
+        Scenario(
+            "llc",
+            "a neighbour sweeps the last-level cache that one machine's working set lives in",
+            resource=LLC,
+            visits=(Visit(),),
+        ),
+        Scenario(
+            "net",
+            "a neighbour sends through the NIC of one machine, and stops again",
+            resource=NET,
+            visits=(Visit(),),
         ),
         Scenario(
             "two-victims",

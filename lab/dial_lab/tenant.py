@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from dial_lab import app
@@ -12,14 +13,38 @@ from dial_lab.processes import Children
 from dial_lab.topology import Machine
 
 
-def start_app(children: Children, machine: Machine, address: Address) -> subprocess.Popen[bytes]:
-    """Start the application in the machine's VM and wait until it listens."""
+def start_app(
+    children: Children,
+    machine: Machine,
+    address: Address,
+    options: Sequence[str] = (),
+    *,
+    enter: Sequence[str] = (),
+) -> subprocess.Popen[bytes]:
+    """Start the application in the machine's VM and wait until it listens.
+
+    Parameters
+    ----------
+    children
+        Whose program it becomes.
+    machine
+        Where it runs.
+    address
+        Where it is to listen.
+    options
+        Further ones of :mod:`dial_lab.app`, as on a command line.
+    enter
+        Start of a command line that runs the rest of it in the VM, where that is more than a
+        control group.
+    """
     process = children.start(
         f"app-{machine.name}",
         # -I -S: no site packages, which would cost a third of a core half a second.
         [
+            *enter,
             *(sys.executable, "-I", "-S", str(Path(app.__file__))),
             *("--host", address.host, "--port", str(address.port)),
+            *options,
         ],
         cores=[machine.core],
         join=machine.tenant_files(),

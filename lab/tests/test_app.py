@@ -10,13 +10,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial_lab.app import LIMITS, BadRequest, Disk, Memory, Work, answer, burn, parse_work, worker
+from dial_lab.app import (
+    LIMITS,
+    BadRequest,
+    Disk,
+    Work,
+    WorkingSet,
+    answer,
+    burn,
+    parse_work,
+    worker,
+)
 
-DO = worker(Memory(), None)
+DO = worker(WorkingSet(64), None)
 
 
 def test_cost_is_read_from_the_query() -> None:
-    assert parse_work("cpu_us=7&mem_kib=2&disk_kib=8&bytes=3") == Work(7, 2, 8, 3)
+    assert parse_work("cpu_us=7&touches=2&disk_kib=8&bytes=3") == Work(7, 2, 8, 3)
 
 
 @pytest.mark.parametrize(
@@ -62,14 +72,30 @@ def test_burn_uses_the_cpu_time_asked_for_and_little_more() -> None:
     assert 3000 <= used_us < 6000  # CPU time, so a busy computer does not matter
 
 
-def test_memory_is_one_cycle_through_all_lines() -> None:
-    cycle = Memory()._cycle(64)
-    seen, at = set(), 0
-    for _ in range(1024):  # 64 KiB are 1024 lines of 64 bytes
-        seen.add(at)
-        at = cycle[at]
-    assert at == 0
-    assert len(seen) == 1024
+def test_a_working_set_is_filled_with_whole_chains() -> None:
+    # 48 bytes a tuple of one member, collector's header included: 65536 / 48 / 64 = 21.3 chains
+    memory = WorkingSet(64)
+    assert memory.touches == 21 * 64
+    chains = [next(memory._turn) for _ in range(21)]
+    assert next(memory._turn) is chains[0]
+    for chain in chains:
+        below, depth = chain, 0
+        while below:
+            (below,) = below
+            depth += 1
+        assert depth == 64
+
+
+def test_touches_go_on_where_the_last_request_ended() -> None:
+    memory = WorkingSet(64, scale=2.0)
+    first = next(memory._turn)
+    memory.touch(20 * 64 // 2)  # twice as many as asked for: the 20 chains that are left
+    assert next(memory._turn) is first
+
+
+def test_touches_without_a_working_set_are_refused() -> None:
+    body = answer("/work?touches=64", worker(None, None)).split(b"\r\n\r\n")[1]
+    assert body == b"touches: this server was started without --working-set-kib\n"
 
 
 def test_disk_reads_past_the_cache_and_refuses_more_than_there_is(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["run", "quake"], "scenario quake: no such scenario; allowed: none, cpu, two-victims"),
+        (["run", "quake"], "scenario quake: no such scenario; allowed: none, cpu, "),
         (["run", "cpu", "--lb", "envoy"], "--lb envoy: not supported; allowed: haproxy"),
         (["run", "cpu", "--guest", "uml"], "--guest uml: not supported; allowed: shared"),
         (["run", "cpu", "--policy", "best"], "--policy best: no such policy; allowed: "),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dial.controller.state import State
 from dial.controller.step import _medians_of_others, step
+from dial.estimator import RhoBg
 from dial.optimizer import tail_optimal_shares
 from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
 
@@ -285,6 +286,24 @@ def test_the_same_input_gives_the_same_plan(service):
         again.append(plan)
     assert again == service.plans
     assert state == service.state
+
+
+@pytest.mark.parametrize(("sd", "ended"), [(0.3, False), (0.05, True)])
+def test_a_low_estimate_releases_only_when_it_is_sure(service, sd, ended):
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    service.rho_bg.clear()
+    for _ in range(2):
+        victim = service.state.backends["s1"]
+        unsure = replace(victim.contention, rho_bg=RhoBg(0.0, sd))
+        known = service.state.backends | {"s1": replace(victim, contention=unsure)}
+        state = replace(service.state, backends=known)
+        observation = service.observe()
+        window = replace(observation.backends[0].window, t_x_requests=2)
+        few = replace(observation.backends[0], window=window)
+        observation = replace(observation, backends=(few, *observation.backends[1:]))
+        service.state, _ = step(service.policy, state, observation)
+    assert (service.state.backends["s1"].contention is None) == ended
 
 
 @pytest.mark.parametrize(("release", "ended"), [("t_x", True), ("estimate", False)])

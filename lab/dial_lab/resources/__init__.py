@@ -2,5 +2,8 @@
 
 from dial_lab.resources.base import Cost, Resource
 from dial_lab.resources.cpu import CPU
+from dial_lab.resources.disk import DISK
+from dial_lab.resources.llc import LLC
+from dial_lab.resources.net import NET
 
-__all__ = ["CPU", "Cost", "Resource"]
+__all__ = ["CPU", "DISK", "LLC", "NET", "Cost", "Resource"]
