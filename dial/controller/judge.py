@@ -115,16 +115,7 @@ def _find_cause(
     cause, path = classify(policy.tree, features(known.baseline, seen.window, seen.sample))
     if not cause.is_contention:
         return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
-    curve = _curve(policy, known, cause)
-    t_x_ms = seen.window.t_x_ms
-    if isinstance(curve, NoData):
-        return _Finding(cause, curve, path)
-    if isinstance(t_x_ms, NoData):
-        return _Finding(cause, t_x_ms, path)
-    if isinstance(rho_fg, NoData):
-        return _Finding(cause, rho_fg, path)
-    rho_bg = policy.tracker.begin(curve, t_x_ms, rho_fg, seen.window.t_x_requests)
-    return _Finding(cause, rho_bg, path)
+    return _Finding(cause, _estimate(policy, _curve(policy, known, cause), seen, rho_fg), path)
 
 
 def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservation) -> Measured:
@@ -133,16 +124,23 @@ def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservatio
     Whether there is one is another question: a slow database, or requests that got heavier,
     look the same on every backend.
     """
-    curve = known.curve.curve()
-    t_x_ms = seen.window.t_x_ms
     rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
+    found = _estimate(policy, known.curve.curve(), seen, rho_fg)
+    return found.value if isinstance(found, RhoBg) else found
+
+
+def _estimate(
+    policy: Policy, curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured
+) -> RhoBg | NoData:
+    """The estimate of this interval alone, or which of its parts is missing."""
+    t_x_ms = seen.window.t_x_ms
     if isinstance(curve, NoData):
         return curve
     if isinstance(t_x_ms, NoData):
         return t_x_ms
     if isinstance(rho_fg, NoData):
         return rho_fg
-    return policy.tracker.begin(curve, t_x_ms, rho_fg, seen.window.t_x_requests).value
+    return policy.tracker.begin(curve, t_x_ms, rho_fg, seen.window.t_x_requests)
 
 
 def _engage(

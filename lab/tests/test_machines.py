@@ -12,14 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from dial.errors import LabError
 from dial_lab.addresses import Address, free_ports
 from dial_lab.calibration import calibrate
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources import CPU
 from dial_lab.tenant import start_app
-from dial_lab.topology import exclusive, host_cgroups, machines, place
+from dial_lab.topology import machines, place
 
 pytestmark = pytest.mark.root
 
@@ -39,16 +38,6 @@ with machines(host_cgroups(), ["t1"], [0]) as (machine,), Children(Path(sys.argv
     print(child.pid, flush=True)
     time.sleep(60)
 """
-
-
-@pytest.fixture
-def cgroups() -> Iterator[Cgroups]:
-    try:
-        found = host_cgroups()
-        with exclusive():
-            yield found
-    except LabError as error:
-        pytest.skip(str(error))
 
 
 def test_machines_are_built_in_every_hierarchy_and_removed(cgroups: Cgroups) -> None:

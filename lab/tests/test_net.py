@@ -6,7 +6,6 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from dial_lab.cgroups import Cgroups
 from dial_lab.links import Link, inside
 from dial_lab.processes import Children
 from dial_lab.resources import NET
-from dial_lab.topology import exclusive, host_cgroups, machines
+from dial_lab.topology import machines
 
 CRASH = """
 import subprocess, time
@@ -32,16 +31,6 @@ while open(f"/proc/{child.pid}/comm").read() != "sleep\\n":
 print(child.pid, flush=True)
 time.sleep(60)
 """
-
-
-@pytest.fixture
-def cgroups() -> Iterator[Cgroups]:
-    try:
-        found = host_cgroups()
-        with exclusive():
-            yield found
-    except LabError as error:
-        pytest.skip(str(error))
 
 
 def test_addresses_follow_from_the_machines_number() -> None:
