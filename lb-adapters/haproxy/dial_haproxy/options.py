@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from dial.errors import SettingError
 
 LogFormat = Literal["dial", "httplog"]
+LatencyEnd = Literal["total", "first-byte"]
 
 # The characters HAProxy allows in proxy and server names.  Anything else is refused here, for
 # a ";" or a line break in a name would be a second command on the runtime socket.
@@ -85,6 +86,12 @@ class Options(BaseModel):
         description="True where every request opens a new connection to its server (option "
         "httpclose): a connect time of 0 ms then means less than 1 ms.  Else it cannot be told "
         "from a reused connection, and counts as not measured.",
+    )
+    latency: LatencyEnd = Field(
+        default="total",
+        description="Where a response time ends: total (the answer's last byte, which shows a "
+        "neighbour on the network) or first-byte (for large answers to slow clients, whose own "
+        "slowness would be most of the total).",
     )
     timezone: str = Field(
         default="local",

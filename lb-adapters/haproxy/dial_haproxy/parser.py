@@ -15,9 +15,13 @@ over.  Two formats (:mod:`dial_haproxy.config` has the first one's text):
 
 What is made of the fields:
 
-- *Latency* runs from the moment HAProxy holds the request to the first byte of the answer:
-  answer minus request, or Tw + Tc + Tr.  Where HAProxy says that no server answered
-  (Tr = -1) it is NaN, whatever time its own error page took.
+- *Latency* runs from the moment HAProxy holds the request to the last byte of the answer
+  (``total``, Ta), for a neighbour on the network slows the answer's body, not its first byte.
+  Ta is whole milliseconds, cut off, so the microseconds to the first byte stand where they
+  are more.  Up to the first byte it runs (``first-byte``: answer minus request, or
+  Tw + Tc + Tr) where the caller says so, and where the client broke off, for the rest of the
+  time was the client's.  Where HAProxy says that no server answered (Tr = -1) it is NaN,
+  whatever time its own error page took.
 - A *redispatched* request ("+" before the retries) waited for another server than the one
   that is named; its times are NaN rather than blamed on the wrong one.
 - *Connect time* 0 ms is a reused connection nearly always and the log does not say: NaN,
@@ -39,7 +43,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dial.adapter import RequestBatch
-from dial_haproxy.options import LogFormat
+from dial_haproxy.options import LatencyEnd, LogFormat
 
 MAX_LINE_BYTES: Final = 16_384
 """HAProxy's largest log line is tune.http.logurilen plus a little: 1 to 2 kB by default."""
@@ -67,6 +71,7 @@ _MONTHS: Final = {
         b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1
     )
 }
+_CLIENT_BROKE_OFF: Final = b"Cc"
 _NO_SERVER: Final = (b"<NOSRV>", b"<STATS>")
 
 
@@ -93,6 +98,8 @@ class LogParser:
     zone
         Time zone of an httplog's dates, ``None`` for this computer's own.  In the hour that
         is repeated when summer time ends they are ambiguous; the first is assumed.
+    until
+        Where a latency ends.
     on_malformed
         Shown the first malformed line of the stream; how many there are, the batches say.
 
@@ -112,6 +119,7 @@ class LogParser:
         log_format: LogFormat,
         *,
         new_connections: bool = False,
+        until: LatencyEnd = "total",
         zone: tzinfo | None = None,
         on_malformed: Callable[[bytes], None] | None = None,
     ) -> None:
@@ -119,6 +127,7 @@ class LogParser:
         self._match = _COMPACT.fullmatch if log_format == "dial" else _HTTPLOG.search
         self._row = self._compact if log_format == "dial" else self._httplog
         self._new_connections = new_connections
+        self._until = until
         self._zone = zone
         self._on_malformed = on_malformed
         self._carry = b""
@@ -183,7 +192,7 @@ class LogParser:
             return None
         latency_ms = NAN
         if t0 != b"-" and t1 != b"-" and int(t1) >= int(t0):
-            latency_ms = (int(t1) - int(t0)) / 1e3
+            latency_ms = self._latency_ms(found, (int(t1) - int(t0)) / 1e3, float(found["Ta"]))
         return self._judged(found, end_s, latency_ms, found["route"] or b"")
 
     def _httplog(self, found: re.Match[bytes]) -> _Row | None:
@@ -195,9 +204,15 @@ class LogParser:
         if min(received, waited, connected, answered) < 0:
             end_s, latency_ms = begin_s + max(0, int(found["Ta"])) / 1e3, NAN
         else:
-            latency_ms = float(waited + connected + answered)
-            end_s = begin_s + (received + latency_ms) / 1e3
+            first_byte_ms = float(waited + connected + answered)
+            latency_ms = self._latency_ms(found, first_byte_ms, float(found["Ta"]) - received)
+            end_s = begin_s + (received + first_byte_ms) / 1e3
         return self._judged(found, end_s, latency_ms, b"")
+
+    def _latency_ms(self, found: re.Match[bytes], first_byte_ms: float, total_ms: float) -> float:
+        if self._until == "first-byte" or found["state"][:1] in _CLIENT_BROKE_OFF:
+            return first_byte_ms
+        return max(first_byte_ms, total_ms)
 
     def _judged(
         self, found: re.Match[bytes], end_s: float, latency_ms: float, route: bytes
@@ -211,7 +226,9 @@ class LogParser:
         if int(found["Tr"]) < 0:
             latency_ms = NAN
         broken_by = found["state"][:1]
-        failed = broken_by in b"SsD" or (int(found["status"]) >= 500 and broken_by not in b"Cc")
+        failed = broken_by in b"SsD" or (
+            int(found["status"]) >= 500 and broken_by not in _CLIENT_BROKE_OFF
+        )
         text = "" if route == b"-" else route.decode("utf-8", errors="replace")
         return _Row(found["server"], end_s, latency_ms, connect_ms, failed, text)
 

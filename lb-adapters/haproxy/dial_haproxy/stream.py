@@ -211,6 +211,7 @@ class LogStream:
             self._service,
             self._options.format,
             new_connections=self._options.new_connections,
+            until=self._options.latency,
             zone=self._options.zone,
             on_malformed=self._complain,
         )

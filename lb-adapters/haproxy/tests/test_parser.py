@@ -25,16 +25,27 @@ def compact(data: bytes, **options):
     return LogParser("app", "dial", **options).feed(data)
 
 
-def httplog(data: bytes):
-    return LogParser("app", "httplog", zone=UTC).feed(data)
+def httplog(data: bytes, **options):
+    return LogParser("app", "httplog", zone=UTC, **options).feed(data)
 
 
-def test_compact_latency_is_answer_minus_request_in_microseconds():
+def test_compact_latency_has_microseconds_where_the_answer_has_next_to_no_body():
     batch = compact(GOOD)
     # 546.393 ms - 545.012 ms = 1.381 ms
     assert batch.latency_ms.tolist() == [1.381]
     assert batch.end_s.tolist() == [1795211945.546393]
     assert (batch.names, batch.failed.tolist(), batch.route) == (("s1",), [False], None)
+
+
+def test_an_answers_body_counts_unless_latency_ends_at_the_first_byte():
+    long = GOOD.replace(b",0,0,1,1,", b",0,0,1,250,")
+    assert compact(long).latency_ms.tolist() == [250.0]
+    assert compact(long, until="first-byte").latency_ms.tolist() == [1.381]
+
+
+def test_a_client_that_breaks_off_makes_no_server_slow():
+    gone = GOOD.replace(b",0,0,1,1,", b",0,0,1,9000,").replace(b"----", b"CD--")
+    assert compact(gone).latency_ms.tolist() == [1.381]
 
 
 def test_a_server_that_refused_the_connection_failed_and_has_no_latency():
@@ -109,8 +120,13 @@ def test_a_syslog_header_before_a_compact_line_is_skipped():
     assert len(compact(b"<134>Nov 20 22:14:15 host haproxy[6778]: " + GOOD)) == 1
 
 
-def test_httplog_latency_is_queue_connect_and_response():
-    batch = httplog(HTTPLOG)
+def test_httplog_latency_is_all_but_the_time_to_receive_the_request():
+    # Ta 20 ms, of which the request took 2 (TR)
+    assert httplog(HTTPLOG).latency_ms.tolist() == [18.0]
+
+
+def test_httplog_latency_to_the_first_byte_is_queue_connect_and_response():
+    batch = httplog(HTTPLOG, until="first-byte")
     # 3 + 4 + 5 ms, and the answer began 2 ms (TR) + 12 ms after 22:14:15.978 UTC
     assert batch.latency_ms.tolist() == [12.0]
     assert batch.connect_ms.tolist() == [4.0]
