@@ -11,7 +11,8 @@ Symbols of the paper (Javadi, Gandhi: DIAL, IEEE TCC 2019) that are kept as name
 ``T_x``
     The x-th percentile of the response time of a backend in one interval
     (``t_x_ms``).  Response time is measured at the load balancer, from the moment it
-    holds the request to the first byte of the answer.
+    holds the request to the last byte of the answer, or to the first where the adapter is
+    told so.
 ``T_c``
     The x-th percentile of the time to connect to a backend (``t_c_ms``).
 ``rho_fg``
@@ -133,6 +134,12 @@ class AgentSample:
     psi_io_some_fraction: Measured
     psi_io_full_fraction: Measured
     psi_memory_some_fraction: Measured
+    memory_reload_ns: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """Wait for a cache line that was last used some milliseconds ago, beyond that for a near one.
+
+    Means something beside the same VM's quiet past only.  The default is what recordings of
+    before this field say of it.
+    """
     throttled_fraction: Measured
     """Fraction of the scheduler's periods in which the VM's *own* quota throttled it."""
     tcp_segments_out_per_s: Measured

@@ -24,6 +24,7 @@ from threading import Thread
 from dial.agent.client import Client, Endpoint, parse_endpoint
 from dial.agent.files import Tree
 from dial.agent.loop import run
+from dial.agent.memory_reload import MemoryReload, calibrated
 from dial.agent.options import Options, read_options, read_token
 from dial.agent.outbox import Outbox
 from dial.agent.processes import Processes
@@ -32,6 +33,7 @@ from dial.agent.sampler import Sampler
 from dial.agent.scope import group_scope, machine_scope
 from dial.agent.wire import encode, sample_fields
 from dial.errors import SettingError
+from dial.types import NoData
 
 _log = logging.getLogger(__name__)
 
@@ -58,8 +60,8 @@ def main(argv: Sequence[str]) -> int:
     """
     try:
         options = read_options(argv)
-        sampler = _sampler(options)
         with _log_to_stderr(), _signals_blocked():
+            sampler = _sampler(options)
             return _once(options, sampler) if options.once else _push(options, sampler)
     except SettingError as error:
         sys.stderr.write(f"dial agent: {error}\n")
@@ -79,7 +81,20 @@ def _sampler(options: Options) -> Sampler:
         if options.cgroup is None
         else group_scope(tree, options.cgroup, processes, options.capacity_cores)
     )
-    return Sampler(scope.collectors, scope.absent, time.time, time.monotonic)
+    probe = _memory_probe(options)
+    if isinstance(probe, NoData):
+        absent = scope.absent | dict.fromkeys(MemoryReload.metrics, probe)
+        return Sampler(scope.collectors, absent, time.time, time.monotonic)
+    return Sampler((*scope.collectors, probe), scope.absent, time.time, time.monotonic)
+
+
+def _memory_probe(options: Options) -> MemoryReload | NoData:
+    if not options.memory_probe:
+        return NoData("--memory-probe off")
+    random = Random()  # noqa: S311 - places in memory
+    return calibrated(
+        random, options.interval_s, time.perf_counter_ns, time.thread_time_ns, time.sleep
+    )
 
 
 def _once(options: Options, sampler: Sampler) -> int:

@@ -28,6 +28,7 @@ class Options:
     process_names: tuple[str, ...]
     interval_s: float
     capacity_cores: float | None
+    memory_probe: bool
     buffer: int
     token_file: str | None
     ca_file: str | None
@@ -72,6 +73,13 @@ def parser() -> argparse.ArgumentParser:
         help="CPU this VM may use when nobody contends for it, where it cannot be seen",
     )
     parser.add_argument(
+        "--memory-probe",
+        choices=("on", "off"),
+        default="on",
+        help="time how long cache lines take to come back, for neighbours in the last-level "
+        "cache; default on",
+    )
+    parser.add_argument(
         "--buffer",
         type=int,
         default=120,
@@ -108,6 +116,7 @@ def read_options(argv: Sequence[str]) -> Options:
         process_names=tuple(given.process_name),
         interval_s=given.interval_s,
         capacity_cores=given.cpu_capacity_cores,
+        memory_probe=given.memory_probe == "on",
         buffer=given.buffer,
         token_file=given.token_file,
         ca_file=given.ca_file,

@@ -40,8 +40,8 @@ MAX_SAMPLES = 120
 MAX_BODY_BYTES = 1024 * 1024
 """Bytes in one post.
 
-120 samples of 20 metrics, each absent with the longest reason allowed, are
-120 * 20 * (40 + 200 + 20) = 624,000 bytes; ordinary samples take a tenth of that.
+120 samples of 21 metrics, each absent with the longest reason allowed, are
+120 * 21 * (40 + 200 + 20) = 655,200 bytes; ordinary samples take a tenth of that.
 """
 
 MAX_NAME_CHARS = 256

@@ -26,6 +26,7 @@ NEEDED = ["--controller", "http://127.0.0.1:1", "--backend", "s1"]
         ([*NEEDED, "--interval-s", "nan"], "0.1 to 60"),
         ([*NEEDED, "--cpu-capacity-cores", "inf"], "more than 0"),
         ([*NEEDED, "--buffer", "0"], "--buffer 0"),
+        ([*NEEDED, "--memory-probe", "maybe"], "--memory-probe"),
         ([*NEEDED, "--pid", "0"], "--pid 0"),
         ([*NEEDED, "--scope", "cgroup"], "needs --cgroup"),
         ([*NEEDED, "--scope", "vm", "--cgroup", "m"], "not allowed with --scope vm"),
@@ -122,3 +123,18 @@ def test_the_agent_imports_nothing_heavy() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_the_memory_probe_can_be_turned_off_and_says_so() -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "dial.agent", "--once", "--interval-s", "0.1"),
+            *("--memory-probe", "off"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert json.loads(done.stdout)["metrics"]["memory_reload_ns"] == {
+        "no_data": "--memory-probe off"
+    }

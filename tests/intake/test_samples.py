@@ -48,6 +48,13 @@ def test_an_unknown_metric_is_counted_and_ignored_whatever_its_value() -> None:
     assert batch.samples[0].cpu_usr_cores == 1.0
 
 
+def test_an_agent_older_than_a_metric_has_not_sent_it() -> None:
+    older = {name: 0.5 for name in METRIC_NAMES if name != "memory_reload_ns"}
+    (sample,) = decode_batch(post(older)).samples
+    assert sample.memory_reload_ns == NoData("not sent")
+    assert sample.psi_memory_some_fraction == 0.5
+
+
 def test_a_fraction_a_clock_tick_above_one_is_one() -> None:
     (sample,) = decode_batch(post({"disk_busy_fraction": 1.04})).samples
     assert sample.disk_busy_fraction == 1.0
