@@ -14,7 +14,7 @@ from dial.types import Cause
 
 def branch(**changed):
     whole = {
-        "feature": "usr_ratio",
+        "feature": "cpu_time_ratio",
         "threshold": 1.5,
         "below": {"cause": "none"},
         "above": {"cause": "cpu"},
@@ -75,7 +75,7 @@ def test_what_was_saved_is_loaded_again(document, tmp_path):
     loaded = load_model(tmp_path / "model.json")
     assert loaded == model
     assert loaded.checksum() == model.checksum()
-    assert loaded.decision_tree == Branch("usr_ratio", 1.5, Leaf(Cause.NONE), Leaf(Cause.CPU))
+    assert loaded.decision_tree == Branch("cpu_time_ratio", 1.5, Leaf(Cause.NONE), Leaf(Cause.CPU))
     assert loaded.tail_curves == {Cause.CPU: TailCurve(1.0, 2.0, 0.5)}
 
 

@@ -5,13 +5,15 @@ Problem
     it is compared with what the present load explains.
 
 Formula
-    For a metric y that load explains (CPU time in user and system mode), learnt in quiet
+    For a metric y that load explains (CPU time, waiting for the disk), learnt in quiet
     intervals,
 
-        y_predicted = alpha + beta n,     feature = y / y_predicted
+        y_predicted = alpha + beta n,     feature = (y + e) / (y_predicted + e)
 
-    with n the request rate, alpha and beta non-negative.  For a metric that is near 0 in
-    quiet times (waiting, retransmits), a ratio would divide by nothing; the feature is the
+    with n the request rate, alpha and beta non-negative, and e the least of y that means
+    anything: where next to nothing is predicted, next to nothing measured is no news.  For a
+    metric that load does not explain (T_c, the memory's latency) the prediction is the quiet
+    mean.  For one that is a fraction already and near 0 in quiet times the feature is the
     difference from its quiet mean.
 
 Source
@@ -22,8 +24,10 @@ Departures
     * alpha and beta are non-negative and learnt online from sufficient statistics: five
       sums instead of a training run.  Where the load never swings, the slope cannot be
       told from the intercept; then all is slope (y ~ n), the utilisation law.
-    * Signals past the paper's five: CPU time denied (steal and run-queue wait), I/O
-      pressure, own throttling.
+    * User and system time are one metric: a neighbour in the cache slows both.
+    * Signals past the paper's five: CPU time waited for (steal and run-queue wait), I/O
+      pressure, how busy the disk is, the memory's latency, own throttling.
+    * All are free of the VM's size: what took 0.1 core of a small VM takes 1 of a large one.
     * A missing metric is ``NoData`` and its feature too; the tree decides what then.
 """
 
@@ -36,17 +40,31 @@ from dial.types import AgentSample, Measured, NoData, RequestWindow
 FEATURES: dict[str, str] = {
     "requests_ratio": "request rate / its quiet mean",
     "errors_fraction": "requests that failed / requests",
-    "usr_ratio": "user CPU time / predicted from the request rate",
-    "sys_ratio": "system CPU time / predicted from the request rate",
-    "iowait_excess_cores": "CPUs idle while waiting for the disk, above the quiet mean",
-    "io_pressure_excess": "fraction of time some task waited for I/O, above the quiet mean",
+    "cpu_time_ratio": "CPU time (user and system) / predicted from the request rate",
+    "cpu_wait_excess": "CPU time wanted and not given (steal and run-queue wait) for each CPU "
+    "second used, above the quiet mean",
+    "throttled_excess": "fraction of periods in which the VM's own CPU quota throttled it, above "
+    "the quiet mean",
+    "iowait_ratio": "CPUs idle while waiting for the disk / predicted from the request rate",
+    "io_pressure_ratio": "fraction of time some task waited for I/O / predicted from the request "
+    "rate",
+    "disk_busy_ratio": "fraction of time the disk was busy / predicted from the request rate",
     "retransmit_fraction": "TCP segments retransmitted / segments sent",
     "t_c_ratio": "T_c, the tail of the connect time, / its quiet mean",
-    "cpu_denied_excess_cores": "CPU time wanted and not given (steal and run-queue wait, CPU "
-    "seconds a second), above the quiet mean",
-    "throttled_fraction": "periods in which the VM's own CPU quota throttled it / periods",
+    "memory_reload_ratio": "latency of memory that others could have evicted / its quiet mean",
 }
 """Name and meaning of each feature, in the order a model's feature list must have."""
+
+LEAST_CORES = 0.02
+"""A sample of 1 s in ticks of 10 ms is off by 0.01 core; agents themselves take 0.001."""
+LEAST_FRACTION = 0.02
+"""Of time waiting: an idle system's own writing makes up to 0.01 of a 2 s interval."""
+LEAST_CONNECT_MS = 1.0
+"""A log's resolution: 0 means anything below."""
+LEAST_RELOAD_NS = 5.0
+"""Timing of a few hundred lines is off by that much."""
+LEAST_SEGMENTS_PER_S = 10.0
+"""So that one segment sent again by an idle VM is not a tenth of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +132,15 @@ class QuietBaseline:
     Immutable: :meth:`learn` returns the next one.
     """
 
-    usr: Line = field(default_factory=Line)
-    sys: Line = field(default_factory=Line)
+    cpu_time: Line = field(default_factory=Line)
+    iowait: Line = field(default_factory=Line)
+    io_pressure: Line = field(default_factory=Line)
+    disk_busy: Line = field(default_factory=Line)
     requests: Mean = field(default_factory=Mean)
     t_c: Mean = field(default_factory=Mean)
-    iowait: Mean = field(default_factory=Mean)
-    io_pressure: Mean = field(default_factory=Mean)
-    cpu_denied: Mean = field(default_factory=Mean)
+    cpu_wait: Mean = field(default_factory=Mean)
+    throttled: Mean = field(default_factory=Mean)
+    memory_reload: Mean = field(default_factory=Mean)
 
     def learn(
         self, window: RequestWindow, sample: AgentSample | NoData, *, memory_intervals: int
@@ -152,22 +172,38 @@ def features(
     now = _metrics(window, sample)
     n = window.rate_per_s
     found: dict[str, Measured] = {
-        "requests_ratio": _ratio(now["requests"], baseline.requests.value()),
+        "requests_ratio": _ratio(now["requests"], baseline.requests.value(), 0.0),
         "errors_fraction": (
             window.errors / window.requests if window.requests else NoData("no request ended")
         ),
-        "usr_ratio": _ratio(now["usr"], baseline.usr.predict(n)),
-        "sys_ratio": _ratio(now["sys"], baseline.sys.predict(n)),
-        "iowait_excess_cores": _excess(now["iowait"], baseline.iowait.value()),
-        "io_pressure_excess": _excess(now["io_pressure"], baseline.io_pressure.value()),
+        "cpu_time_ratio": _ratio(now["cpu_time"], baseline.cpu_time.predict(n), LEAST_CORES),
+        "cpu_wait_excess": _excess(now["cpu_wait"], baseline.cpu_wait.value()),
+        "throttled_excess": _excess(now["throttled"], baseline.throttled.value()),
+        "iowait_ratio": _ratio(now["iowait"], baseline.iowait.predict(n), LEAST_CORES),
+        "io_pressure_ratio": _ratio(
+            now["io_pressure"], baseline.io_pressure.predict(n), LEAST_FRACTION
+        ),
+        "disk_busy_ratio": _ratio(now["disk_busy"], baseline.disk_busy.predict(n), LEAST_FRACTION),
         "retransmit_fraction": sample
         if isinstance(sample, NoData)
-        else _ratio(sample.tcp_retransmits_per_s, sample.tcp_segments_out_per_s),
-        "t_c_ratio": _ratio(now["t_c"], baseline.t_c.value()),
-        "cpu_denied_excess_cores": _excess(now["cpu_denied"], baseline.cpu_denied.value()),
-        "throttled_fraction": sample if isinstance(sample, NoData) else sample.throttled_fraction,
+        else _per(
+            sample.tcp_retransmits_per_s, sample.tcp_segments_out_per_s, LEAST_SEGMENTS_PER_S
+        ),
+        "t_c_ratio": _ratio(now["t_c"], baseline.t_c.value(), LEAST_CONNECT_MS),
+        "memory_reload_ratio": _ratio(
+            now["memory_reload"], baseline.memory_reload.value(), LEAST_RELOAD_NS
+        ),
     }
     return {name: found[name] for name in FEATURES}
+
+
+def cpu_time_cores(sample: AgentSample) -> Measured:
+    """User and system CPU time together."""
+    if isinstance(sample.cpu_usr_cores, NoData):
+        return sample.cpu_usr_cores
+    if isinstance(sample.cpu_sys_cores, NoData):
+        return sample.cpu_sys_cores
+    return sample.cpu_usr_cores + sample.cpu_sys_cores
 
 
 def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, Measured]:
@@ -178,12 +214,16 @@ def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, M
             f.name: sample for f in fields(QuietBaseline) if f.name not in outside
         }
     else:
+        cpu_time = cpu_time_cores(sample)
+        waited = _sum_of_known(sample.cpu_steal_cores, sample.run_queue_wait_cores)
         inside = {
-            "usr": sample.cpu_usr_cores,
-            "sys": sample.cpu_sys_cores,
+            "cpu_time": cpu_time,
+            "cpu_wait": _per(waited, cpu_time, LEAST_CORES),
+            "throttled": sample.throttled_fraction,
             "iowait": sample.cpu_iowait_cores,
             "io_pressure": sample.psi_io_some_fraction,
-            "cpu_denied": _sum_of_known(sample.cpu_steal_cores, sample.run_queue_wait_cores),
+            "disk_busy": sample.disk_busy_fraction,
+            "memory_reload": sample.memory_reload_ns,
         }
     return outside | inside
 
@@ -197,14 +237,24 @@ def _sum_of_known(first: Measured, second: Measured) -> Measured:
     return first + second
 
 
-def _ratio(observed: Measured, expected: Measured) -> Measured:
+def _ratio(observed: Measured, expected: Measured, least: float) -> Measured:
+    """Both with the least that means anything added: 1 where nothing was expected nor seen."""
     if isinstance(observed, NoData):
         return observed
     if isinstance(expected, NoData):
         return expected
-    if expected <= 0.0:
+    if expected + least <= 0.0:
         return NoData("nothing was expected, so no ratio can be formed")
-    return observed / expected
+    return (observed + least) / (expected + least)
+
+
+def _per(amount: Measured, of: Measured, least: float) -> Measured:
+    """``amount`` for each unit of ``of``, held to be at least ``least``, which is positive."""
+    if isinstance(amount, NoData):
+        return amount
+    if isinstance(of, NoData):
+        return of
+    return amount / (of + least)
 
 
 def _excess(observed: Measured, expected: Measured) -> Measured:

@@ -14,7 +14,7 @@ from dial.classifier import classify, features
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
 from dial.detector import BandSignal
-from dial.estimator import RhoBg, cpu_utilisation, learn_peak, peak_rps
+from dial.estimator import SLOWDOWN, RhoBg, learn_peak, peak_rps, utilisation
 from dial.queueing import TailCurve
 from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
 
@@ -81,9 +81,10 @@ def judge(
 def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:
     """Remember a quiet interval."""
     memory = policy.detector.memory_intervals
-    cpu_rho_fg = cpu_utilisation(seen.sample)
     rate_per_s = seen.window.rate_per_s
-    peak_state = learn_peak(known.peak, rate_per_s, cpu_rho_fg, memory_intervals=memory)
+    peak_state = learn_peak(
+        known.peak, rate_per_s, utilisation(seen.sample), memory_intervals=memory
+    )
     rho_fg = _rho_fg(seen, peak_rps(peak_state, policy.peak_rps.get(seen.name)))
     return replace(
         known,
@@ -94,14 +95,14 @@ def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> Bac
 
 
 def _rho_fg(seen: BackendObservation, peak: Measured) -> Measured:
-    """The backend's own utilisation: its rate over its peak, else by its CPU time.
+    """The backend's own utilisation: its rate over its peak, else as it is measured.
 
     The rate comes first although the CPU time is measured directly: samples and ticks do
     not begin together, and a neighbour in the cache makes each request use more CPU time,
     which is not the tenant's own doing.
     """
     if isinstance(peak, NoData):
-        return cpu_utilisation(seen.sample)
+        return utilisation(seen.sample)
     return min(1.0, seen.window.rate_per_s / peak)
 
 
@@ -112,10 +113,14 @@ def _find_cause(
     if isinstance(seen.sample, NoData):
         why = (f"cannot be classified: {seen.sample.reason}",)
         return _Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
-    cause, path = classify(policy.tree, features(known.baseline, seen.window, seen.sample))
+    found = features(known.baseline, seen.window, seen.sample)
+    cause, path = classify(policy.tree, found)
     if not cause.is_contention:
         return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
-    return _Finding(cause, _estimate(policy, _curve(policy, known, cause), seen, rho_fg), path)
+    evidence = _evidence(
+        policy, known, cause, seen, rho_fg=rho_fg, slowdown=found["cpu_time_ratio"]
+    )
+    return _Finding(cause, _estimate(policy, evidence), path)
 
 
 def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservation) -> Measured:
@@ -125,14 +130,38 @@ def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservatio
     look the same on every backend.
     """
     rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
-    found = _estimate(policy, known.curve.curve(), seen, rho_fg)
+    found = _estimate(policy, _response_time(known.curve.curve(), seen, rho_fg))
     return found.value if isinstance(found, RhoBg) else found
 
 
-def _estimate(
-    policy: Policy, curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured
-) -> RhoBg | NoData:
-    """The estimate of this interval alone, or which of its parts is missing."""
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What rho_bg of one interval is estimated from: ``curve.t_x_ms(rho_fg + rho_bg) = t_x_ms``."""
+
+    curve: TailCurve
+    t_x_ms: float
+    rho_fg: float
+    requests: int
+
+
+def _evidence(
+    policy: Policy,
+    known: BackendState,
+    cause: Cause,
+    seen: BackendObservation,
+    *,
+    rho_fg: Measured,
+    slowdown: Measured,
+) -> _Evidence | NoData:
+    """The CPU time a request where a cache is in contention, else T_x."""
+    if cause is Cause.LLC and not isinstance(slowdown, NoData):
+        return _Evidence(SLOWDOWN, slowdown, 0.0, seen.window.requests)
+    return _response_time(policy.curves.get(cause) or known.curve.curve(), seen, rho_fg)
+
+
+def _response_time(
+    curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured
+) -> _Evidence | NoData:
     t_x_ms = seen.window.t_x_ms
     if isinstance(curve, NoData):
         return curve
@@ -140,7 +169,23 @@ def _estimate(
         return t_x_ms
     if isinstance(rho_fg, NoData):
         return rho_fg
-    return policy.tracker.begin(curve, t_x_ms, rho_fg, seen.window.t_x_requests)
+    return _Evidence(curve, t_x_ms, rho_fg, seen.window.t_x_requests)
+
+
+def _estimate(policy: Policy, evidence: _Evidence | NoData) -> RhoBg | NoData:
+    """The estimate of this interval alone, or which of its parts is missing."""
+    if isinstance(evidence, NoData):
+        return evidence
+    return policy.tracker.begin(evidence.curve, evidence.t_x_ms, evidence.rho_fg, evidence.requests)
+
+
+def _refine(policy: Policy, past: RhoBg, evidence: _Evidence | NoData) -> RhoBg | NoData:
+    """The running estimate after this interval."""
+    if isinstance(evidence, NoData) or policy.strategies.estimate == "interval":
+        return _estimate(policy, evidence)
+    return policy.tracker.step(
+        past, evidence.curve, evidence.t_x_ms, evidence.rho_fg, evidence.requests
+    )
 
 
 def _engage(
@@ -160,11 +205,13 @@ def _engage(
 
     Worth it: rho_bg is large enough, and larger than what the siblings' slowness would come
     to.  Where all are slow alike there is nobody to move load to, and no neighbour either:
-    neighbours do not arrive on all hosts at once.
+    neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
+    it, heavier requests, or something slow that all depend on.
     """
     if not found.cause.is_contention:
         return (found if signal.detected else replace(found, cause=Cause.NONE)), None
     least = policy.guards.engage_rho_bg
+    cause = Cause.NONE
     if not signal.detected:
         why_not = f"looks like {found.cause}; one interval is not enough"
     elif found.cause is not suspect:
@@ -174,13 +221,14 @@ def _engage(
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
     elif found.rho_bg.value - siblings_rho_bg < least:
+        cause = Cause.LOAD
         why_not = f"looks like {found.cause}, but its siblings are as slow"
     else:
         contention = Contention(
             found.cause, found.rho_bg, calm_ticks=0, since_tick=tick, evidence=found.why
         )
         return found, contention
-    return _Finding(Cause.NONE, found.rho_bg, (*found.why, why_not)), None
+    return _Finding(cause, found.rho_bg, (*found.why, why_not)), None
 
 
 def _follow(
@@ -193,15 +241,11 @@ def _follow(
     rho_fg: Measured,
 ) -> tuple[_Finding, Contention | None]:
     """Refine the estimate; the contention ends when it has been calm for long enough."""
-    curve = _curve(policy, known, contention.cause)
-    t_x_ms = seen.window.t_x_ms
-    if isinstance(curve, NoData) or isinstance(t_x_ms, NoData) or isinstance(rho_fg, NoData):
+    slowdown = features(known.baseline, seen.window, seen.sample)["cpu_time_ratio"]
+    evidence = _evidence(policy, known, contention.cause, seen, rho_fg=rho_fg, slowdown=slowdown)
+    rho_bg = _refine(policy, contention.rho_bg, evidence)
+    if isinstance(rho_bg, NoData):
         return _Finding(contention.cause, contention.rho_bg, contention.evidence), contention
-    requests = seen.window.t_x_requests
-    if policy.strategies.estimate == "interval":
-        rho_bg = policy.tracker.begin(curve, t_x_ms, rho_fg, requests)
-    else:
-        rho_bg = policy.tracker.step(contention.rho_bg, curve, t_x_ms, rho_fg, requests)
     if policy.strategies.release == "t_x":
         is_calm, enough = not signal.above, policy.detector.successive
     else:
@@ -217,11 +261,6 @@ def _follow(
         return _Finding(Cause.NONE, rho_bg, ("the neighbour is gone",)), None
     contention = replace(contention, rho_bg=rho_bg, calm_ticks=calm)
     return _Finding(contention.cause, rho_bg, contention.evidence), contention
-
-
-def _curve(policy: Policy, known: BackendState, cause: Cause) -> TailCurve | NoData:
-    """Eq. 1 of the resource in contention, or of the backend's own quiet past."""
-    return policy.curves.get(cause) or known.curve.curve()
 
 
 def _in_words(t_x_ms: Measured, signal: BandSignal, finding: _Finding) -> list[str]:

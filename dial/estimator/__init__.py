@@ -8,16 +8,17 @@
     rho_fg and the peak throughput r_i, by the utilisation law.
 """
 
-from dial.estimator.capacity import PeakState, cpu_utilisation, learn_peak, peak_rps
+from dial.estimator.capacity import PeakState, learn_peak, peak_rps, utilisation
 from dial.estimator.quiet_curve import QuietCurve
-from dial.estimator.tracking import RhoBg, Tracker
+from dial.estimator.tracking import SLOWDOWN, RhoBg, Tracker
 
 __all__ = [
+    "SLOWDOWN",
     "PeakState",
     "QuietCurve",
     "RhoBg",
     "Tracker",
-    "cpu_utilisation",
     "learn_peak",
     "peak_rps",
+    "utilisation",
 ]

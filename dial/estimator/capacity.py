@@ -8,7 +8,7 @@ Formula
     Utilisation law: rho_fg = n s, with arrival rate n and service demand s on the resource
     that saturates first.  So
 
-        rho_fg = CPU time used per second / CPU capacity
+        rho_fg = max( CPU time used per second / CPU capacity,  time the disk is waited for )
         r      = n / rho_fg
 
 Regimes
@@ -16,6 +16,11 @@ Regimes
     how long CPU time takes to get, not how much of it a request needs.  (It does not hold
     where a neighbour makes requests need more CPU time, as in the last-level cache; there
     quiet intervals only are to be learnt from, which the controller sees to.)
+
+    A tenant sees how busy its disk is as a fraction of time already: from the device where it
+    has one, else from how long some task waited (PSI), which where one request at a time goes
+    to the disk is the same.  How busy its link is it cannot see, for nobody tells it the link's
+    speed: where that saturates first, r_i comes out too high unless it is configured.
 
 Source
     Utilisation law: Harchol-Balter, "Performance Modeling and Design of Computer Systems",
@@ -40,10 +45,19 @@ class PeakState:
     rho_fg_sum: float = 0.0
 
 
-def cpu_utilisation(sample: AgentSample | NoData) -> Measured:
-    """rho_fg on the CPU, in [0, 1], or why it cannot be told."""
+def utilisation(sample: AgentSample | NoData) -> Measured:
+    """rho_fg of the resource that is used most, in [0, 1], or why it cannot be told."""
     if isinstance(sample, NoData):
         return sample
+    cpu = _cpu_utilisation(sample)
+    disk = sample.disk_busy_fraction
+    if isinstance(disk, NoData):
+        disk = sample.psi_io_some_fraction
+    known = [part for part in (cpu, disk) if not isinstance(part, NoData)]
+    return min(1.0, max(known)) if known else cpu
+
+
+def _cpu_utilisation(sample: AgentSample) -> Measured:
     used_cores = 0.0
     for part in (sample.cpu_usr_cores, sample.cpu_sys_cores):
         if isinstance(part, NoData):
@@ -54,7 +68,7 @@ def cpu_utilisation(sample: AgentSample | NoData) -> Measured:
         return capacity_cores
     if capacity_cores <= 0.0:
         return NoData(f"CPU capacity of {capacity_cores} cores")
-    return min(1.0, used_cores / capacity_cores)
+    return used_cores / capacity_cores
 
 
 def learn_peak(

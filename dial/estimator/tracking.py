@@ -29,6 +29,12 @@ Regimes
     error, and cutting it off at 0 before averaging would leave a mean above 0 for a
     neighbour that has gone.  It is cut off where it is used.
 
+    cache
+        A neighbour in the last-level cache takes no CPU time but makes each request need more
+        of it: with s times the quiet CPU time a request, 1 - 1/s of the capacity is lost, which
+        is M/M/1's own curve at rho_fg = 0 (:data:`SLOWDOWN`).  That is measured, where T_x only
+        lets it be inferred, so it takes the place of T_x there.
+
 Source
     Kalman filter: Welch and Bishop, "An Introduction to the Kalman Filter".  Error of a sample
     quantile: David and Nagaraja, "Order Statistics", 10.2.  The paper (2.3.3) takes each
@@ -50,6 +56,10 @@ _LEAST_IDLE = 0.02
 
 _LEAST_T_X_MS = 1e-3
 """Finest resolution of a log; a log of whole milliseconds can say 0."""
+
+
+SLOWDOWN = TailCurve(0.0, 1.0, 0.0)
+"""CPU time a request over the quiet one, as a function of rho_bg in the cache."""
 
 
 @dataclass(frozen=True, slots=True)

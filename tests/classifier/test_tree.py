@@ -8,7 +8,7 @@ from dial.model import STARTER, load_model
 from dial.types import Cause, NoData
 
 TREE = Branch(
-    feature="usr_ratio",
+    feature="cpu_time_ratio",
     threshold=1.5,
     below=Leaf(Cause.NONE),
     above=Branch(
@@ -22,14 +22,15 @@ TREE = Branch(
 QUIET = {
     "requests_ratio": 1.0,
     "errors_fraction": 0.0,
-    "usr_ratio": 1.0,
-    "sys_ratio": 1.0,
-    "iowait_excess_cores": 0.0,
-    "io_pressure_excess": 0.0,
+    "cpu_time_ratio": 1.0,
+    "cpu_wait_excess": 0.0,
+    "throttled_excess": 0.0,
+    "iowait_ratio": 1.0,
+    "io_pressure_ratio": 1.0,
+    "disk_busy_ratio": 1.0,
     "retransmit_fraction": 0.0,
     "t_c_ratio": 1.0,
-    "cpu_denied_excess_cores": 0.0,
-    "throttled_fraction": 0.0,
+    "memory_reload_ratio": 1.0,
 }
 
 
@@ -38,7 +39,7 @@ def test_a_leaf_needs_no_features():
 
 
 @pytest.mark.parametrize(
-    ("usr_ratio", "t_c_ratio", "cause"),
+    ("cpu_time_ratio", "t_c_ratio", "cause"),
     [
         (1.0, 9.0, Cause.NONE),
         (1.5, 1.0, Cause.CPU),  # at the threshold goes above
@@ -47,30 +48,30 @@ def test_a_leaf_needs_no_features():
         (2.0, 2.9, Cause.CPU),
     ],
 )
-def test_below_goes_below_and_the_threshold_itself_above(usr_ratio, t_c_ratio, cause):
-    assert classify(TREE, {"usr_ratio": usr_ratio, "t_c_ratio": t_c_ratio})[0] is cause
+def test_below_goes_below_and_the_threshold_itself_above(cpu_time_ratio, t_c_ratio, cause):
+    assert classify(TREE, {"cpu_time_ratio": cpu_time_ratio, "t_c_ratio": t_c_ratio})[0] is cause
 
 
 def test_a_missing_feature_goes_where_its_branch_says():
     gone = NoData("gone")
-    assert classify(TREE, {"usr_ratio": gone, "t_c_ratio": 9.0})[0] is Cause.NONE  # below
-    assert classify(TREE, {"usr_ratio": 2.0, "t_c_ratio": gone})[0] is Cause.NET  # above
+    assert classify(TREE, {"cpu_time_ratio": gone, "t_c_ratio": 9.0})[0] is Cause.NONE  # below
+    assert classify(TREE, {"cpu_time_ratio": 2.0, "t_c_ratio": gone})[0] is Cause.NET  # above
 
 
 def test_the_evidence_is_the_path_in_words():
-    assert classify(TREE, {"usr_ratio": 2.34567, "t_c_ratio": 1.0})[1] == (
-        "usr_ratio 2.35 >= 1.5",
+    assert classify(TREE, {"cpu_time_ratio": 2.34567, "t_c_ratio": 1.0})[1] == (
+        "cpu_time_ratio 2.35 >= 1.5",
         "t_c_ratio 1 < 3",
     )
-    assert classify(TREE, {"usr_ratio": 2.0, "t_c_ratio": NoData("no new connection")})[1] == (
-        "usr_ratio 2 >= 1.5",
+    assert classify(TREE, {"cpu_time_ratio": 2.0, "t_c_ratio": NoData("no new connection")})[1] == (
+        "cpu_time_ratio 2 >= 1.5",
         "t_c_ratio missing (no new connection)",
     )
 
 
 def test_a_feature_that_does_not_exist_is_an_error_and_no_guess():
     with pytest.raises(KeyError, match="t_c_ratio"):
-        classify(TREE, {"usr_ratio": 2.0})
+        classify(TREE, {"cpu_time_ratio": 2.0})
 
 
 # ---------------------------------------------------------------- the starter model
@@ -86,17 +87,18 @@ def starter() -> Tree:
     [
         ({}, Cause.NONE),
         ({"requests_ratio": 2.0}, Cause.LOAD),
-        ({"cpu_denied_excess_cores": 0.15, "usr_ratio": 0.8}, Cause.CPU),
+        ({"cpu_wait_excess": 0.5, "cpu_time_ratio": 0.8}, Cause.CPU),
         ({"t_c_ratio": 5.0}, Cause.NET),
         ({"retransmit_fraction": 0.05}, Cause.NET),
-        ({"io_pressure_excess": 0.4}, Cause.DISK),
-        ({"iowait_excess_cores": 0.3}, Cause.DISK),
-        ({"usr_ratio": 1.8}, Cause.LLC),
-        ({"throttled_fraction": 0.3, "cpu_denied_excess_cores": 0.2}, Cause.SELF_LIMITED),
+        ({"io_pressure_ratio": 1.6}, Cause.DISK),
+        ({"iowait_ratio": 3.0}, Cause.DISK),
+        ({"disk_busy_ratio": 2.0}, Cause.DISK),
+        ({"cpu_time_ratio": 1.8}, Cause.LLC),
+        ({"throttled_excess": 0.3, "cpu_wait_excess": 0.4}, Cause.SELF_LIMITED),
         # More of everything, as the load explains it.
-        ({"requests_ratio": 3.0, "usr_ratio": 1.05, "sys_ratio": 1.1}, Cause.LOAD),
+        ({"requests_ratio": 3.0, "cpu_time_ratio": 1.1}, Cause.LOAD),
         # A busy disk makes the CPU wait too; the disk is asked first.
-        ({"io_pressure_excess": 0.4, "cpu_denied_excess_cores": 0.2}, Cause.DISK),
+        ({"io_pressure_ratio": 4.0, "cpu_wait_excess": 0.4}, Cause.DISK),
     ],
 )
 def test_the_starter_model_names_the_cause_of_a_hand_made_interval(starter, changed, cause):

@@ -48,6 +48,9 @@ class Service:
     tick: int = 0
     state: State = field(default_factory=State)
     rho_bg: dict[str, float] = field(default_factory=dict)
+    """What neighbours take of the CPU."""
+    cache_rho_bg: dict[str, float] = field(default_factory=dict)
+    """What they take by making each request need more CPU time."""
     weights: dict[str, int] = field(default_factory=dict)
     configured: dict[str, int] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
@@ -69,10 +72,11 @@ class Service:
             usable = name not in self.unusable
             rate = self.arrival_per_s * self.weights[name] / total if usable else 0.0
             taken = self.rho_bg.get(name, 0.0)
-            left_per_s = PEAK_RPS * (1.0 - taken)
+            slowed = 1.0 - self.cache_rho_bg.get(name, 0.0)
+            left_per_s = PEAK_RPS * (1.0 - taken) * slowed
             spare_per_s = max(left_per_s - rate, 1.0)
             t90_ms = 1e3 * percentile_factor(90.0) / spare_per_s * (noise or {}).get(name, 1.0)
-            used_cores = 0.3 * rate / PEAK_RPS
+            used_cores = min(0.3, 0.3 * rate / PEAK_RPS / slowed)
             inside = sample(
                 now_s,
                 cpu_usr_cores=0.8 * used_cores,

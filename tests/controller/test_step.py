@@ -190,7 +190,36 @@ def test_where_all_backends_are_slow_alike_no_load_moves(service):
     service.rho_bg |= {"s1": 0.5, "s2": 0.5, "s3": 0.5}
     plan = service.run(10)
     assert all(p.changes == () for p in service.plans)
+    assert verdict(plan, "s1").cause is Cause.LOAD
     assert "looks like cpu, but its siblings are as slow" in verdict(plan, "s1").evidence
+
+
+def test_requests_that_get_heavier_everywhere_are_the_services_own_load(service):
+    service.run(20)
+    service.cache_rho_bg |= {"s1": 0.4, "s2": 0.4, "s3": 0.4}
+    plan = service.run(4)
+    assert all(p.changes == () for p in service.plans)
+    assert verdict(plan, "s1").cause is Cause.LOAD
+
+
+def test_a_neighbour_in_the_cache_is_measured_by_the_cpu_time_of_a_request(service):
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.6
+    plan = service.run(2)
+    found = verdict(plan, "s1")
+    assert found.cause is Cause.LLC
+    # 0.02 core is added to both sides of the ratio: (0.278 + 0.02)/(0.113 + 0.02) = 2.24.
+    assert found.rho_bg == pytest.approx(1 - 1 / 2.24, abs=0.02)
+
+
+def test_load_stays_away_from_a_cache_that_is_still_swept_although_t_x_is_normal_again(service):
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.6
+    service.run(30)
+    assert share(service.plans[-1], "s1") < 0.2
+    service.cache_rho_bg.clear()
+    service.run(20)
+    assert service.weights == service.configured
 
 
 def test_a_neighbour_that_comes_while_all_are_a_little_slow_is_found(service):

@@ -133,7 +133,8 @@ def sample(backend: str, *, denied: bool, at_s: float | None = None, **metrics: 
 
     The only signal, so that nothing but the word of the agent can be the cause of a shift.
     """
-    seen = {"run_queue_wait_cores": 0.9 if denied else 0.0, "throttled_fraction": 0.0} | metrics
+    used = {"cpu_usr_cores": 0.5, "cpu_sys_cores": 0.1, "throttled_fraction": 0.0}
+    seen = used | {"run_queue_wait_cores": 0.9 if denied else 0.0} | metrics
     when_s = time.time() if at_s is None else at_s
     one = {"at_s": when_s, "interval_s": SAMPLES_EVERY_S, "metrics": seen}
     post = {"version": 1, "backend": backend, "agent": "vm:1", "samples": [one]}

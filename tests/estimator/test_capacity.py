@@ -1,4 +1,4 @@
-"""The utilisation law: rho_fg from CPU time, r_i from rho_fg."""
+"""The utilisation law: rho_fg from CPU time and the disk, r_i from rho_fg."""
 
 from dataclasses import replace
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.estimator import PeakState, cpu_utilisation, learn_peak, peak_rps
+from dial.estimator import PeakState, learn_peak, peak_rps, utilisation
 from dial.types import METRIC_NAMES, AgentSample, NoData
 
 NOTHING = AgentSample(0.0, 1.0, **{name: NoData("not sent") for name in METRIC_NAMES})
@@ -18,12 +18,12 @@ def sample(usr, sys, capacity):
 
 def test_utilisation_is_cpu_time_used_over_cpu_time_to_be_had():
     # (0.10 + 0.05) of 0.30 cores.
-    assert cpu_utilisation(sample(0.10, 0.05, 0.30)) == pytest.approx(0.5)
+    assert utilisation(sample(0.10, 0.05, 0.30)) == pytest.approx(0.5)
 
 
 def test_utilisation_never_exceeds_1():
     # Clock ticks of 10 ms can make a busy second look like 1.01.
-    assert cpu_utilisation(sample(0.30, 0.03, 0.30)) == 1.0
+    assert utilisation(sample(0.30, 0.03, 0.30)) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,21 @@ def test_utilisation_never_exceeds_1():
     ],
 )
 def test_without_a_measurement_the_reason_is_handed_on(seen, reason):
-    assert cpu_utilisation(seen) == NoData(reason)
+    assert utilisation(seen) == NoData(reason)
+
+
+def test_the_resource_that_is_used_most_counts():
+    cpu = sample(0.05, 0.01, 0.30)  # 0.2
+    assert utilisation(replace(cpu, disk_busy_fraction=0.7)) == pytest.approx(0.7)
+    assert utilisation(replace(cpu, disk_busy_fraction=0.1)) == pytest.approx(0.2)
+    assert utilisation(replace(NOTHING, disk_busy_fraction=0.7)) == pytest.approx(0.7)
+
+
+def test_where_the_disk_is_not_seen_waiting_for_it_stands_for_it():
+    cpu = sample(0.05, 0.01, 0.30)
+    assert utilisation(replace(cpu, psi_io_some_fraction=0.6)) == pytest.approx(0.6)
+    both = replace(cpu, psi_io_some_fraction=0.6, disk_busy_fraction=0.3)
+    assert utilisation(both) == pytest.approx(0.3)
 
 
 def test_the_peak_is_a_ratio_of_sums():
