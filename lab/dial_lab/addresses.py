@@ -9,7 +9,7 @@ from typing import NamedTuple
 from dial.errors import LabError
 from dial_lab.processes import Children
 
-_START_WAIT_S = 5.0
+START_WAIT_S = 5.0
 
 
 class Address(NamedTuple):
@@ -19,7 +19,7 @@ class Address(NamedTuple):
     port: int
 
 
-def wait_for_port(address: Address, children: Children, wait_s: float = _START_WAIT_S) -> None:
+def wait_for_port(address: Address, children: Children, wait_s: float = START_WAIT_S) -> None:
     """Wait until somebody listens there.
 
     Raises

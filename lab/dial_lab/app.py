@@ -4,7 +4,8 @@
 order, in the one thread there is, and answers that many bytes:
 
 - ``cpu_us``: burns CPU time *of the thread*, so that the work is the same whether or not
-  somebody else has the core meanwhile;
+  somebody else has the core meanwhile; or passes of a loop (``--passes-per-us``), where the
+  kernel's account of CPU time cannot be relied on (see :mod:`dial_lab.guests.uml`);
 - ``touches``: loads that many words from its working set, each address known only from the
   load before (see :class:`WorkingSet`): a fixed amount of work, whose time is the memory's;
 - ``disk_kib``: reads that much from the given file past the page cache (O_DIRECT);
@@ -29,7 +30,8 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from itertools import cycle, islice
+from functools import partial
+from itertools import cycle, islice, repeat
 from pathlib import Path
 from urllib.parse import parse_qsl
 
@@ -92,6 +94,26 @@ def burn(cpu_us: int) -> None:
         # work, and the tenant's CPU time would show as sys instead of usr.
         for _ in _SPIN:
             pass
+
+
+def spin(passes_per_us: float, cpu_us: int) -> None:
+    """Make as many passes of a loop as take ``cpu_us`` microseconds when nobody disturbs."""
+    for _ in repeat(None, round(passes_per_us * cpu_us)):
+        pass
+
+
+def measure_passes_per_us() -> float:
+    """How many passes :func:`spin` makes in a microsecond of CPU time, on this computer.
+
+    The most of ten tries of some 5 ms: whatever disturbs a loop makes it slower.
+    """
+    passes = 500_000
+    took_ns = []
+    for _ in range(10):
+        begin_ns = time.thread_time_ns()
+        spin(1.0, passes)
+        took_ns.append(time.thread_time_ns() - begin_ns)
+    return 1000.0 * passes / min(took_ns)
 
 
 class WorkingSet:
@@ -165,7 +187,9 @@ class Disk:
             os.preadv(self._file, [buffer], at)
 
 
-def worker(memory: WorkingSet | None, disk: Disk | None) -> Callable[[Work], None]:
+def worker(
+    memory: WorkingSet | None, disk: Disk | None, use_cpu: Callable[[int], None] = burn
+) -> Callable[[Work], None]:
     """The function that does the work of one request."""
 
     def do(work: Work) -> None:
@@ -174,7 +198,7 @@ def worker(memory: WorkingSet | None, disk: Disk | None) -> Callable[[Work], Non
         if work.disk_kib and disk is None:
             raise BadRequest("disk_kib: this server was started without --disk-file")
         if work.cpu_us:
-            burn(work.cpu_us)
+            use_cpu(work.cpu_us)
         if work.touches and memory is not None:
             memory.touch(work.touches)
         if work.disk_kib and disk is not None:
@@ -254,13 +278,16 @@ def main() -> None:
     parser.add_argument("--disk-file", type=Path)
     parser.add_argument("--working-set-kib", type=int, default=0)
     parser.add_argument("--touch-scale", type=float, default=1.0)
+    parser.add_argument("--passes-per-us", type=float)
     options = parser.parse_args()
+    passes_per_us = options.passes_per_us
+    use_cpu = burn if passes_per_us is None else partial(spin, passes_per_us)
     kib = options.working_set_kib
     memory = WorkingSet(kib, options.touch_scale) if kib else None
     disk = Disk(options.disk_file) if options.disk_file else None
     # Nothing here makes cycles, and a collection would be counted as somebody's latency.
     gc.disable()
-    asyncio.run(serve(options.host, options.port, worker(memory, disk)))
+    asyncio.run(serve(options.host, options.port, worker(memory, disk, use_cpu)))
 
 
 def _names() -> list[str]:

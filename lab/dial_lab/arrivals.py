@@ -7,7 +7,9 @@ they do not wait for answers), costs exponential.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +19,10 @@ from numpy.typing import NDArray
 class Swing:
     """The tenant's own load from ``begin_s`` to ``end_s``, over that at other times."""
 
-    begin_s: float = 0.0
-    end_s: float = 0.0
+    begin_s: float
+    end_s: float
     rate_factor: float = 1.0
     cost_factor: float = 1.0
-
-
-STEADY = Swing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +51,7 @@ def draw(
     *,
     duration_s: float,
     mean_cost: float,
-    swing: Swing = STEADY,
+    swings: Sequence[Swing] = (),
 ) -> Arrivals:
     """Draw the requests of one block.
 
@@ -62,19 +61,27 @@ def draw(
         The run's seed, and which block of it (its round): different streams are
         independent, the same one is always the same.
     rate_per_s
-        Mean arrival rate outside the swing.
+        Mean arrival rate outside the swings.
     duration_s
         Length of the block.
     mean_cost
-        Mean of the exponential cost outside the swing.
-    swing
-        When rate and cost are others.
+        Mean of the exponential cost outside the swings.
+    swings
+        When rate and cost are others: one after the other, within the block.
+
+    Raises
+    ------
+    ValueError
+        If swings overlap, are out of order, or reach out of the block.
     """
+    moments = [0.0, *(at for swing in swings for at in (swing.begin_s, swing.end_s)), duration_s]
+    if any(later < earlier for earlier, later in pairwise(moments)):
+        raise ValueError(f"swings at {moments[1:-1]} s: not in order within 0 to {duration_s:g} s")
     random = np.random.default_rng([seed, stream])
     # Arrivals of rate 1 in a time that runs faster where more arrive (inversion method).
-    knots_s = np.array([0.0, swing.begin_s, swing.end_s, duration_s])
-    speed = rate_per_s * np.array([1.0, swing.rate_factor, 1.0])
-    knots = np.concatenate([[0.0], np.cumsum(np.diff(knots_s) * speed)])
+    knots_s = np.array(moments)
+    factors = [1.0, *(factor for swing in swings for factor in (swing.rate_factor, 1.0))]
+    knots = np.concatenate([[0.0], np.cumsum(np.diff(knots_s) * rate_per_s * np.array(factors))])
     mean = float(knots[-1])
     # Ten standard deviations more than the mean count, so that one draw is enough.
     count = int(mean + 10 * np.sqrt(mean) + 10)
@@ -82,6 +89,8 @@ def draw(
     cost = random.exponential(mean_cost, count)
     kept = int(np.searchsorted(ticks, mean))
     at_s = np.interp(ticks[:kept], knots, knots_s)
-    swings = (at_s >= swing.begin_s) & (at_s < swing.end_s)
-    amount = cost[:kept] * np.where(swings, swing.cost_factor, 1.0)
+    amount = cost[:kept]
+    for swing in swings:
+        within = (at_s >= swing.begin_s) & (at_s < swing.end_s)
+        amount = np.where(within, swing.cost_factor * amount, amount)
     return Arrivals(at_s, np.maximum(1, amount).astype(np.int64))

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dial_lab import controlled, haproxy, reaction
-from dial_lab.addresses import Address, free_ports
+from dial_lab import reaction
+from dial_lab.addresses import Address
 from dial_lab.arrivals import Swing
+from dial_lab.guests import Guest
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
 from dial_lab.scenarios import Scenario, Visit
+from dial_lab.serving import (
+    HEAD_START_S,
+    WARM_UP_S,
+    Load,
+    Pool,
+    start_front,
+    start_generator,
+)
 from dial_lab.topology import Machine, private_directory
-
-_HEAD_START_S = 1.0
-"""From starting the generator to its first request: Python and numpy have to load."""
-
-WARM_UP_S = 3.0
-"""Load before the quiet phase that counts nowhere: connections open, caches fill."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,20 @@ class Site:
     percentile: float
     seed: int
     phases: Phases
+    guests: Mapping[str, Guest] = field(default_factory=dict)
+    """Machines whose tenant has a kernel of its own, by name."""
+
+    @property
+    def pool(self) -> Pool:
+        """The tenant's applications."""
+        return Pool(
+            self.machines,
+            self.addresses,
+            self.scenario.resource.cost,
+            self.harness_cores,
+            self.percentile,
+            self.guests,
+        )
 
 
 @dataclass
@@ -92,41 +108,26 @@ def run_block(
     directory.mkdir(parents=True, exist_ok=True)
     phases = site.phases
     progress = Progress(policy.name)
-    balancer_port, api_port, log_port = free_ports(3)
     with (
         private_directory() as private,
         Children(directory) as children,
     ):
-        balancer = haproxy.Balancer(balancer_port, private / "haproxy.sock")
-        control = (
-            controlled.prepare(directory, private, api_port, log_port)
-            if policy.controlled
-            else None
-        )
         show(progress)
-        text = haproxy.config(
-            policy.balance,
-            site.addresses,
-            balancer,
-            log_port if control is not None else None,
-            new_connections=site.scenario.resource.cost.new_connections,
+        front = start_front(children, site.pool, policy, directory, private)
+        control = front.control
+        start = time.monotonic() + HEAD_START_S
+        load = Load(
+            site.seed, stream, site.rate_per_s, WARM_UP_S + phases.end_s, swings=[_swing(site)]
         )
-        haproxy.start(children, directory, text, balancer, site.harness_cores)
-        if control is not None:
-            controlled.start(
-                children,
-                policy,
-                control,
-                balancer,
-                machines=site.machines,
-                cores=site.harness_cores,
-                percentile=site.percentile,
-                new_connections=site.scenario.resource.cost.new_connections,
-            )
-            controlled.await_samples(children, control, policy.interval_s or 0.0)
-        start = time.monotonic() + _HEAD_START_S
-        generator = _start_generator(
-            site, children, stream=stream, directory=directory, port=balancer_port, start=start
+        out = directory / "requests.npz"
+        generator = start_generator(
+            children,
+            site.pool,
+            load,
+            port=front.port,
+            start=start,
+            out=out,
+            stdout=subprocess.PIPE,
         )
         reader = _follow(generator.stdout, progress)
         tail = _Tail(control.recording) if control is not None else None
@@ -154,7 +155,7 @@ def run_block(
         generator.wait(timeout=DRAIN_S + 5.0)
         reader.join()
         children.stop(generator)
-    results = Results.load(directory / "requests.npz").shifted(-WARM_UP_S)
+    results = Results.load(out).shifted(-WARM_UP_S)
     judged = None
     if control is not None:
         victim = site.machines[0].name
@@ -164,7 +165,7 @@ def run_block(
 
 def _receive_visits(site: Site, children: Children, wait_until: Callable[[float], None]) -> None:
     """Start and stop the neighbours of the contended phase, each at its moment."""
-    phases, resource = site.phases, site.scenario.resource
+    phases = site.phases
     events: list[tuple[float, int, Visit | None]] = []
     for number, planned in enumerate(site.scenario.visits):
         begin_s = phases.quiet_s + planned.begin * phases.contended_s
@@ -178,7 +179,9 @@ def _receive_visits(site: Site, children: Children, wait_until: Callable[[float]
             continue
         lasts_s = (visit.end - visit.begin) * phases.contended_s
         machine = site.machines[visit.machine]
-        running[number] = resource.start_neighbour(children, machine, site.rho_bg, lasts_s)
+        running[number] = site.scenario.taken_by(visit).start_neighbour(
+            children, machine, site.rho_bg, lasts_s, visit.program
+        )
 
 
 def _swing(site: Site) -> Swing:
@@ -188,29 +191,6 @@ def _swing(site: Site) -> Swing:
         WARM_UP_S + site.phases.end_of_contention_s,
         site.scenario.rate_factor,
         site.scenario.cost_factor,
-    )
-
-
-def _start_generator(
-    site: Site, children: Children, *, stream: int, directory: Path, port: int, start: float
-) -> subprocess.Popen[bytes]:
-    options = {
-        "port": port,
-        "backends": ",".join(site.addresses),
-        "seed": site.seed,
-        "stream": stream,
-        "rate": site.rate_per_s,
-        "duration": WARM_UP_S + site.phases.end_s,
-        "percentile": site.percentile,
-        "cost": json.dumps(asdict(site.scenario.resource.cost)),
-        "swing": json.dumps(asdict(_swing(site))),
-        "start": start,
-        "out": directory / "requests.npz",
-    }
-    argv = [sys.executable, "-m", "dial_lab.loadgen"]
-    argv += [f"--{name}={value}" for name, value in options.items()]
-    return children.start(
-        "loadgen", argv, cores=site.harness_cores, stdout=subprocess.PIPE, finite=True
     )
 
 

@@ -9,6 +9,7 @@ a constant, so that three seconds are enough (some 400 requests).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dial.errors import LabError
@@ -16,10 +17,11 @@ from dial_lab.addresses import Address
 from dial_lab.client import Pool
 from dial_lab.processes import Children
 from dial_lab.resources import Cost, Resource
+from dial_lab.scenarios import Scenario
 from dial_lab.topology import Machine
 
 _CLIENTS = 8
-_SETTLE_S = 0.7
+SETTLE_S = 0.7
 """A neighbour needs a moment to get going."""
 
 
@@ -29,20 +31,12 @@ class Calibration:
 
     quiet_rps: float
     contended_rps: float
-    """Equal to ``quiet_rps`` in a run without a neighbour."""
+    """Equal to ``quiet_rps`` where no neighbour comes."""
 
     @property
     def rho_bg(self) -> float:
         """The share of capacity that the neighbour takes."""
         return 1.0 - self.contended_rps / self.quiet_rps
-
-    def rate_per_s(self, load: float, machines: int, victims: int) -> float:
-        """Arrival rate that is ``load`` of all machines' capacity during contention."""
-        return load * ((machines - victims) * self.quiet_rps + victims * self.contended_rps)
-
-    def load(self, rate_per_s: float, machines: int, victims: int) -> float:
-        """The inverse of :meth:`rate_per_s`."""
-        return rate_per_s / self.rate_per_s(1.0, machines, victims)
 
 
 def saturation_rps(address: Address, cost: Cost, duration_s: float) -> float:
@@ -54,6 +48,25 @@ def saturation_rps(address: Address, cost: Cost, duration_s: float) -> float:
         If it answers anything but 200.
     """
     return asyncio.run(_saturate(address, cost, duration_s))
+
+
+def saturation_rps_together(
+    addresses: Mapping[str, Address], cost: Cost, duration_s: float
+) -> dict[str, float]:
+    """The same of several servers at the same time, by name.
+
+    Raises
+    ------
+    LabError
+        If one of them answers anything but 200.
+    """
+
+    async def together() -> list[float]:
+        return await asyncio.gather(
+            *(_saturate(address, cost, duration_s) for address in addresses.values())
+        )
+
+    return dict(zip(addresses, asyncio.run(together()), strict=True))
 
 
 async def _saturate(address: Address, cost: Cost, duration_s: float) -> float:
@@ -96,14 +109,84 @@ def calibrate(
     *,
     rho_bg: float | None,
     seconds: float = 3.0,
+    program: str = "",
+    cost: Cost | None = None,
 ) -> Calibration:
-    """Measure ``machine`` alone and beside a neighbour told to take ``rho_bg``."""
-    quiet_rps = saturation_rps(address, resource.cost, seconds)
+    """Measure ``machine`` alone and beside a neighbour told to take ``rho_bg``.
+
+    Parameters
+    ----------
+    children, resource, machine, program
+        As in :meth:`dial_lab.resources.Resource.start_neighbour`.
+    address
+        Where the machine's application listens.
+    rho_bg
+        ``None`` for no neighbour.
+    seconds
+        Of each of the two measurements.
+    cost
+        Of the requests; the resource's own if ``None``.
+
+    Raises
+    ------
+    LabError
+        If the application does not answer, or a program ended before its time.
+    """
+    cost = cost or resource.cost
+    quiet_rps = saturation_rps(address, cost, seconds)
     if rho_bg is None:
         return Calibration(quiet_rps, quiet_rps)
-    neighbour = resource.start_neighbour(children, machine, rho_bg, seconds + _SETTLE_S)
+    at_most_s = seconds + SETTLE_S
+    neighbour = resource.start_neighbour(children, machine, rho_bg, at_most_s, program)
     try:
-        saturation_rps(address, resource.cost, _SETTLE_S)
-        return Calibration(quiet_rps, saturation_rps(address, resource.cost, seconds))
+        saturation_rps(address, cost, SETTLE_S)
+        contended_rps = saturation_rps(address, cost, seconds)
+        # A neighbour that could not even start would pass for one that takes nothing.
+        children.check()
+        return Calibration(quiet_rps, contended_rps)
     finally:
         children.stop(neighbour)
+
+
+def calibrate_all(
+    children: Children,
+    scenario: Scenario,
+    machines: Sequence[Machine],
+    addresses: Mapping[str, Address],
+    *,
+    rho_bg: float,
+) -> tuple[Calibration, ...]:
+    """Measure what a scenario's neighbours leave of each machine.
+
+    Machines are alike: each kind of neighbour is measured where it comes first, and a machine
+    that nobody visits is what the first one is alone.
+
+    Returns
+    -------
+    tuple of Calibration
+        One for each machine, in order.
+    """
+    cost = scenario.resource.cost
+    by_kind: dict[tuple[str, str], Calibration] = {}
+    visited: dict[int, Calibration] = {}
+    for visit in scenario.visits:
+        resource = scenario.taken_by(visit)
+        kind = (resource.name, visit.program)
+        if kind not in by_kind:
+            machine = machines[visit.machine]
+            by_kind[kind] = calibrate(
+                children,
+                resource,
+                machine,
+                addresses[machine.name],
+                rho_bg=rho_bg,
+                program=visit.program,
+                cost=cost,
+            )
+        visited[visit.machine] = by_kind[kind]
+    first = machines[0]
+    alone = visited.get(0) or calibrate(
+        children, scenario.resource, first, addresses[first.name], rho_bg=None
+    )
+    nobody = Calibration(alone.quiet_rps, alone.quiet_rps)
+    return tuple(visited.get(number, nobody) for number in range(len(machines)))

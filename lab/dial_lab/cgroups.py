@@ -85,6 +85,13 @@ class Cgroups:
             _write(directory / "cpu.cfs_period_us", str(period))
             _write(directory / "cpu.cfs_quota_us", str(quota))
 
+    def lift_quota(self, name: str) -> None:
+        """Let ``name`` use all the CPU time it can get."""
+        if self.cpu_is_v2:
+            _write(self.cpu / name / "cpu.max", "max")
+        else:
+            _write(self.cpu / name / "cpu.cfs_quota_us", "-1")
+
     def set_weight(self, name: str, times_default: float) -> None:
         """Set the weight of ``name`` among its siblings; 1 is the kernel's default."""
         directory = self.cpu / name

@@ -8,19 +8,24 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from dial.errors import LabError
+from dial.types import Mode
+from dial_lab.guests import Guest
 from dial_lab.haproxy import SERVICE, Balancer
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
-from dial_lab.topology import CAPACITY_CORES, Machine
+from dial_lab.topology import Machine
 
 DIAL = Path(sys.executable).with_name("dial")
 
 _START_WAIT_S = 20.0
+
+LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +37,32 @@ class Control:
     recording: Path
     config: Path
     token_file: Path
+    api_host: str = LOOPBACK
+
+    @property
+    def url(self) -> str:
+        """Of the API, for agents and for us."""
+        return f"http://{self.api_host}:{self.api_port}"
 
 
-def prepare(directory: Path, secret_directory: Path, api_port: int, log_port: int) -> Control:
+def prepare(
+    directory: Path,
+    secret_directory: Path,
+    api_port: int,
+    log_port: int,
+    api_host: str = LOOPBACK,
+) -> Control:
     """Choose the files of one controller, and make its token."""
     token_file = secret_directory / "token"
     token_file.touch(mode=0o600)
     token_file.write_text(secrets.token_urlsafe(32), encoding="ascii")
     return Control(
-        api_port, log_port, directory / "recording.jsonl", directory / "dial.toml", token_file
+        api_port,
+        log_port,
+        directory / "recording.jsonl",
+        directory / "dial.toml",
+        token_file,
+        api_host,
     )
 
 
@@ -51,6 +73,7 @@ def controller_config(
     percentile: float,
     *,
     new_connections: bool = False,
+    mode: Mode = Mode.ENFORCE,
     settings: str = "",
 ) -> str:
     """The controller's configuration file; ``settings`` are further tables of it."""
@@ -62,7 +85,7 @@ def controller_config(
     }
     return f"""\
 service = "{SERVICE}"
-mode = "enforce"
+mode = "{mode}"
 percentile = {percentile!r}
 interval_s = {interval_s!r}
 
@@ -75,7 +98,7 @@ log = "tcp://127.0.0.1:{control.log_port}"
 new_connections = {json.dumps(new_connections)}
 
 [api]
-host = "127.0.0.1"
+host = "{control.api_host}"
 port = {control.api_port}
 token_file = {quoted["token"]}
 
@@ -95,8 +118,9 @@ def start(
     cores: tuple[int, ...],
     percentile: float,
     new_connections: bool = False,
+    guests: Mapping[str, Guest] = MappingProxyType({}),
 ) -> None:
-    """Start the controller and an agent in each VM.
+    """Start the controller and an agent in each VM; ``guests`` are VMs with their own kernel.
 
     Raises
     ------
@@ -114,23 +138,26 @@ def start(
             policy.interval_s,
             percentile,
             new_connections=new_connections,
+            mode=policy.mode,
             settings=policy.settings,
         ),
         encoding="utf-8",
     )
-    url = f"http://127.0.0.1:{control.api_port}"
     children.start(
         "controller", [str(DIAL), "controller", "--config", str(control.config)], cores=cores
     )
     # An agent that knocks before anybody is at home backs off, and comes late.
-    _await(children, lambda: _get(f"{url}/healthz") is not None, "the controller's API")
+    _await(children, lambda: _get(f"{control.url}/healthz") is not None, "the controller's API")
     for machine in machines:
+        guest = guests.get(machine.name)
         children.start(
             f"agent-{machine.name}",
             [
-                *(str(DIAL), "agent", "--controller", url, "--backend", machine.name),
-                *("--token-file", str(control.token_file), "--scope", "cgroup"),
-                *("--cgroup", machine.fg, "--cpu-capacity-cores", str(CAPACITY_CORES)),
+                *(guest.enter if guest is not None else ()),
+                *(str(DIAL), "agent", "--controller", control.url, "--backend", machine.name),
+                *("--token-file", str(control.token_file)),
+                *("--cpu-capacity-cores", str(machine.capacity_cores)),
+                *(("--scope", "vm") if guest is not None else ("--cgroup", machine.fg)),
             ],
             cores=[machine.core],
             join=machine.tenant_files(),
@@ -145,7 +172,7 @@ def await_samples(children: Children, control: Control, interval_s: float) -> No
     LabError
         If it has not, an interval and twenty seconds from now; says of whom.
     """
-    url = f"http://127.0.0.1:{control.api_port}/v1/state"
+    url = f"{control.url}/v1/state"
 
     def complete() -> bool:
         state = _get(url)

@@ -117,6 +117,11 @@ class Link:
         return self._address(1)
 
     @property
+    def host_address(self) -> str:
+        """Where the physical machine itself is reached from the balancer's side."""
+        return self._address(2)
+
+    @property
     def vm_address(self) -> str:
         """Where the VM is reached from the balancer's side."""
         return self._address(6)

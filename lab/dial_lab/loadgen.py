@@ -178,14 +178,13 @@ async def report(generator: Generator, percentile: float) -> None:
 async def generate(options: argparse.Namespace) -> None:
     """Run one block as the command line says."""
     cost = Cost(**json.loads(options.cost))
-    swing = Swing(**json.loads(options.swing))
     arrivals = draw(
         options.seed,
         options.stream,
         options.rate,
         duration_s=options.duration,
         mean_cost=cost.mean,
-        swing=swing,
+        swings=[Swing(**swing) for swing in json.loads(options.swings)],
     )
     pool = Pool(options.host, options.port)
     generator = Generator(arrivals, cost, pool, tuple(options.backends.split(",")))
@@ -212,7 +211,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, required=True, help="requests per second")
     parser.add_argument("--duration", type=float, required=True, help="seconds")
     parser.add_argument("--cost", default="{}", help="what requests ask for, as JSON")
-    parser.add_argument("--swing", default="{}", help="change of the own load, as JSON")
+    parser.add_argument("--swings", default="[]", help="changes of the own load, as JSON")
     parser.add_argument("--percentile", type=float, default=90.0)
     parser.add_argument("--start", type=float, default=time.monotonic(), help="monotonic clock")
     parser.add_argument("--out", type=Path, required=True)

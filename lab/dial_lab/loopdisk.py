@@ -1,14 +1,20 @@
-"""One disk for each machine: a loop device over a slow file, with a file system on it.
+"""One disk for each machine, and two virtual disks on it: the tenant's and the neighbour's.
 
     DIRECTORY/s1/image      what the disk holds
     DIRECTORY/s1/disk       the same through :mod:`dial_lab.slowdisk`, at the disk's rate
-    /dev/loopN              over that, so that waiting is waiting for a block device
-    DIRECTORY/s1/files      mounted: ``tenant`` and ``neighbour``, two files to read
+    DIRECTORY/s1/cap        what the neighbour may have of it, bytes/s
+    /dev/loopM, /dev/loopN  over its two parts, so that waiting is waiting for a block device
+    DIRECTORY/s1/tenant     the first, mounted: ``data``, a file to read
+    DIRECTORY/s1/neighbour  the second: such a file too, and room to write
 
-The loop device works with direct I/O: otherwise one kernel thread for each control group
+Two block devices, because what waits in one for the neighbour's cap would keep the tenant's
+requests out of it; and because a guest does not see the neighbour's requests in the
+statistics of its own virtual disk.
+
+The loop devices work with direct I/O: otherwise one kernel thread for each control group
 would hand over one request at a time, and a group's queue would not be seen by the server.
 
-Three things outlive a killed lab: the mount, the loop device and the FUSE mount, all dead.
+Three things outlive a killed lab: the mounts, the loop devices and the FUSE mount, all dead.
 :func:`clear` finds them by the directory, which is the lab's own, and nothing else is
 touched.
 """
@@ -33,10 +39,10 @@ DIRECTORY = Path("/var/lib/dial-lab-disks")
 """Not below /run: that is in memory, and small, on most computers."""
 
 FILE_BYTES = 32 * 2**20
-"""Of each of the two files.  Reads bypass the page cache, so that it may be small."""
+"""Of the file in each part.  Reads bypass the page cache, so that it may be small."""
 
-_IMAGE_BYTES = 256 * 2**20
-"""Sparse; the rest is room for neighbours that write."""
+_PARTS = {"tenant": (0, 64 * 2**20), "neighbour": (64 * 2**20, 192 * 2**20)}
+"""Where in the image each part begins, and its bytes.  The image is sparse."""
 
 _FUSE = Path("/dev/fuse")
 _WAIT_S = 5.0
@@ -44,12 +50,20 @@ _WAIT_S = 5.0
 
 def tenant_file(directory: Path, name: str) -> Path:
     """What the tenant of machine ``name`` reads."""
-    return directory / name / "files" / "tenant"
+    return directory / name / "tenant" / "data"
 
 
-def neighbour_file(directory: Path, name: str) -> Path:
-    """What the neighbour reads, on the same disk."""
-    return directory / name / "files" / "neighbour"
+def neighbour_directory(directory: Path, name: str) -> Path:
+    """Where the neighbour works, on the same disk; ``data`` is there to read."""
+    return directory / name / "neighbour"
+
+
+def cap_neighbour(directory: Path, name: str, bytes_per_s: float) -> None:
+    """Let the neighbour of machine ``name`` have ``bytes_per_s`` of its disk at most."""
+    # Replaced whole: the disk may read it at any moment.
+    new = directory / name / "cap.new"
+    new.write_text(f"{bytes_per_s}\n", encoding="ascii")
+    new.replace(directory / name / "cap")
 
 
 @contextmanager
@@ -101,15 +115,17 @@ def _build(
     home: Path, children: Children, bytes_per_s: float, cores: Sequence[int]
 ) -> subprocess.Popen[bytes]:
     """Make one disk; returns its server."""
-    image, disk, files = home / "image", home / "disk", home / "files"
-    files.mkdir(parents=True)
+    image, disk = home / "image", home / "disk"
+    home.mkdir(parents=True)
     disk.touch()
+    cap_neighbour(home.parent, home.name, bytes_per_s)
     _format(image, home / "contents")
     server = children.start(
         f"disk-{home.name}",
         [
             *(sys.executable, "-I", "-S", str(Path(slowdisk.__file__))),
-            *("--bytes-per-s", str(bytes_per_s), str(image), str(disk)),
+            *("--bytes-per-s", str(bytes_per_s), "--cap", str(home / "cap")),
+            *("--neighbour-from", str(_PARTS["neighbour"][0]), str(image), str(disk)),
         ],
         cores=cores,
         # Unmounting is what ends it, and that is done here.
@@ -121,10 +137,19 @@ def _build(
         if time.monotonic() > give_up:
             raise LabError(f"{disk}: not mounted after {_WAIT_S:g} s; see {children.log_dir}")
         time.sleep(0.02)
-    device = _run("losetup", "--direct-io=on", "--find", "--show", str(disk))
-    _count_bytes(device)
-    _run("mount", "-t", "ext4", "-o", "noatime,nodev,nosuid,noexec", device, str(files))
+    _count_bytes(_mount(disk, home / "tenant"))
+    _mount(disk, home / "neighbour")
     return server
+
+
+def _mount(disk: Path, mount_point: Path) -> str:
+    """Mount the part of the disk that is called like ``mount_point``; returns its device."""
+    begin, size = _PARTS[mount_point.name]
+    where = ("--offset", str(begin), "--sizelimit", str(size))
+    device = _run("losetup", "--direct-io=on", *where, "--find", "--show", str(disk))
+    mount_point.mkdir()
+    _run("mount", "-t", "ext4", "-o", "noatime,nodev,nosuid,noexec", device, str(mount_point))
+    return device
 
 
 def _count_bytes(device: str) -> None:
@@ -145,16 +170,17 @@ def _count_bytes(device: str) -> None:
 
 
 def _format(image: Path, contents: Path) -> None:
-    """A file system with the two files, written past the slow disk."""
+    """A file system in each part, with the file, written past the slow disk."""
     contents.mkdir()
-    for name in ("tenant", "neighbour"):
-        # Not zeros, which would become holes, and reading a hole asks no disk.
-        (contents / name).write_bytes(os.urandom(FILE_BYTES))
     with image.open("wb") as file:
-        file.truncate(_IMAGE_BYTES)
+        file.truncate(sum(size for _, size in _PARTS.values()))
     # Without a journal: nobody mounts this again.
-    options = ("-q", "-F", "-m", "0", "-O", "^has_journal", "-E", "lazy_itable_init=0")
-    _run("mkfs.ext4", *options, "-d", str(contents), str(image))
+    options = ("-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal", "-d", str(contents))
+    for begin, size in _PARTS.values():
+        # Not zeros, which would become holes, and reading a hole asks no disk.
+        (contents / "data").write_bytes(os.urandom(FILE_BYTES))
+        extended = f"lazy_itable_init=0,offset={begin}"
+        _run("mkfs.ext4", *options, "-E", extended, str(image), str(size // 4096))
     shutil.rmtree(contents)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dial.errors import LabError
+from dial.types import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +22,15 @@ class Policy:
         Tick of the controller that sets the weights; ``None`` without one.
     settings
         Further tables of the controller's configuration.
+    mode
+        Whether the controller writes its weights or only shows them.
     """
 
     name: str
     balance: str
     interval_s: float | None = None
     settings: str = ""
+    mode: Mode = Mode.ENFORCE
 
     @property
     def controlled(self) -> bool:
@@ -36,6 +40,7 @@ class Policy:
 
 PAPER = """\
 [strategies]
+detect = "band"
 estimate = "interval"
 split = "lemma1"
 release = "t_x"

@@ -6,25 +6,31 @@ import os
 import platform
 import subprocess
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from dial.errors import LabError
 from dial_lab import report
 from dial_lab.block import Site, run_block, total_s
-from dial_lab.calibration import Calibration, calibrate
+from dial_lab.calibration import Calibration, calibrate_all
+from dial_lab.guests import Guest, GuestCpu, guests
 from dial_lab.live import View
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
-from dial_lab.scenarios import Scenario
+from dial_lab.resources import CPU
+from dial_lab.scenarios import SCENARIOS, Scenario
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 
 MACHINES = ("s1", "s2", "s3")
 """The first one is the victim."""
+
+GUESTS = ("shared", "uml")
+"""Whose kernel a tenant runs under: the computer's, or one of its own."""
 
 LEARN_INTERVALS = 9
 """Quiet ticks a controller gets: six to learn its band, a few to show that it keeps still."""
@@ -53,6 +59,7 @@ class Request:
     rounds: int
     percentile: float
     seed: int
+    guest: str = "shared"
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -70,6 +77,13 @@ class Request:
                 raise LabError(f"{option} {value:g}: allowed is {least:g} to {most:g}")
         if self.load is not None and self.rate_per_s is not None:
             raise LabError("--load and --rate: give one of them, the other follows from it")
+        if self.guest not in GUESTS:
+            raise LabError(f"--guest {self.guest}: no such kind; allowed: {', '.join(GUESTS)}")
+        if self.guest == "uml" and self.scenario.resource is not CPU:
+            able = [one.name for one in SCENARIOS.values() if one.resource is CPU]
+            raise LabError(
+                f"--guest uml: not with scenario {self.scenario.name}; allowed: {', '.join(able)}"
+            )
         names = [policy.name for policy in self.policies]
         if len(set(names)) < len(names):
             raise LabError(f"--policy {' '.join(names)}: each may be given once")
@@ -115,27 +129,26 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
     scenario = request.scenario
     with (
         exclusive(),
-        machines(cgroups, MACHINES, cores) as built,
+        machines(cgroups, MACHINES, cores, apart=scenario.resource.victim_apart) as built,
         Children(directory) as children,
         ExitStack() as tenants,
     ):
-        harness = place(cores, len(built)).harness
+        harness = place(cores, len(built), apart=scenario.resource.victim_apart).harness
         # The lab's own process is one of those that keep off the machines' cores.
         os.sched_setaffinity(0, harness)
         try:
             view.begin(_CALIBRATION_S + request.rounds * total_s(request.phases, order))
-            view.note("calibrating: what the first machine can serve, alone and contended")
+            vms: Mapping[str, Guest] = {}
+            if request.guest == "uml":
+                view.note("booting: a kernel of its own for each machine's tenant")
+                vms = tenants.enter_context(guests(built, children))
+                scenario = replace(scenario, resource=GuestCpu(vms))
+            view.note("calibrating: what a machine can serve, alone and contended")
             addresses = tenants.enter_context(scenario.resource.tenants(built, children))
-            measured = calibrate(
-                children,
-                scenario.resource,
-                built[0],
-                addresses[built[0].name],
-                rho_bg=1.0 - request.severity if scenario.visits else None,
+            measured = calibrate_all(
+                children, scenario, built, addresses, rho_bg=1.0 - request.severity
             )
-            rate_per_s = request.rate_per_s or measured.rate_per_s(
-                request.load or 0.0, len(built), len(scenario.victims)
-            )
+            rate_per_s = request.rate_per_s or (request.load or 0.0) * _left_rps(measured)
             site = Site(
                 scenario,
                 built,
@@ -146,6 +159,7 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 request.percentile,
                 request.seed,
                 request.phases,
+                vms,
             )
             view.note(describe(measured, site))
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
@@ -163,19 +177,21 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
     return Outcome(document(request, site, measured, blocks), blocks, directory)
 
 
-def describe(measured: Calibration, site: Site) -> str:
+def describe(measured: Sequence[Calibration], site: Site) -> str:
     """One line on what was measured and what follows."""
-    text = f"a machine serves {measured.quiet_rps:.0f} req/s alone"
-    if site.scenario.visits:
+    text = f"a machine serves {measured[0].quiet_rps:.0f} req/s alone"
+    for number in sorted(site.scenario.victims):
         text += (
-            f", {measured.contended_rps:.0f} beside the neighbour (rho_bg {measured.rho_bg:.2f})"
+            f", {site.machines[number].name} {measured[number].contended_rps:.0f} when contended "
+            f"(rho_bg {measured[number].rho_bg:.2f})"
         )
-    load = _load(measured, site)
+    load = site.rate_per_s / _left_rps(measured)
     return f"{text}; offered: {site.rate_per_s:.0f} req/s = {load:.2f} of what is left"
 
 
-def _load(measured: Calibration, site: Site) -> float:
-    return measured.load(site.rate_per_s, len(site.machines), len(site.scenario.victims))
+def _left_rps(measured: Sequence[Calibration]) -> float:
+    """What all machines together can serve during contention, req/s."""
+    return sum(machine.contended_rps for machine in measured)
 
 
 def _summary(block: BlockResult, percentile: float) -> str:
@@ -190,23 +206,23 @@ def _summary(block: BlockResult, percentile: float) -> str:
 def document(
     request: Request,
     site: Site,
-    measured: Calibration,
+    measured: Sequence[Calibration],
     blocks: dict[str, list[BlockResult]],
 ) -> dict[str, Any]:
     """The JSON report (its keys are promised in docs)."""
     contended = bool(request.scenario.visits)
-    rho_bg = round(measured.rho_bg, 4) if contended else None
+    rho_bg = round(measured[0].rho_bg, 4) if contended else None
     policies = {name: report.policy_figures(of, rho_bg) for name, of in blocks.items()}
     late_ms = max(figures["generator_late_p99_ms"] for figures in policies.values())
     bounds = request.phases.bounds()
     return {
         "scenario": request.scenario.name,
-        "load": round(_load(measured, site), 4),
+        "load": round(site.rate_per_s / _left_rps(measured), 4),
         "rate_per_s": round(site.rate_per_s, 2),
         "severity": request.severity if contended else None,
         "percentile": request.percentile,
         "seed": request.seed,
-        "guest": "shared",
+        "guest": request.guest,
         "lb": "haproxy",
         "machine": machine_facts(),
         "commit": commit(),
@@ -215,8 +231,12 @@ def document(
         "rounds": request.rounds,
         "victim": site.machines[0].name,
         "calibration": {
-            "peak_rps": round(measured.quiet_rps, 2),
-            "contended_rps": round(measured.contended_rps, 2),
+            "peak_rps": round(measured[0].quiet_rps, 2),
+            "contended_rps": round(measured[0].contended_rps, 2),
+            "machines": {
+                machine.name: {"contended_rps": round(each.contended_rps, 2)}
+                for machine, each in zip(site.machines, measured, strict=True)
+            },
         },
         "generator_kept_up": late_ms <= report.LATE_MS,
         "policies": policies,

@@ -7,9 +7,14 @@ bytes of 100 ms at once (``throtl_slice``) and makes whoever comes after them wa
 100 ms.  Measured at 10 MB/s with 64 KiB reads: at utilisation 0.70 the median took 0.2 ms and
 P99 1.7 ms (a server would show 6 and 100 ms), and in saturation 15 of 16 reads took nothing.
 
-So the disk is a file whose contents this program serves.  A loop device over it
-(:mod:`dial_lab.loopdisk`) makes a block device of it again, in which both tenants wait as for
+So the disk is a file whose contents this program serves.  Loop devices over it
+(:mod:`dial_lab.loopdisk`) make block devices of it again, in which both tenants wait as for
 any disk: PSI, iowait and the byte counts of groups are the kernel's.
+
+The file's last part is the neighbour's virtual disk.  Its requests pass a cap before they
+join the queue, as a hypervisor's limit on a virtual disk has it, so that whatever program
+the neighbour is, it takes a share that is a *number*.  The cap decides when they come, not
+who is served: in the queue all are alike.
 
 Reads and writes cost the same.  A request that came while another was served begins when that
 one ends, not when this program wakes up, so sleeping too long does not make the disk slower.
@@ -23,6 +28,9 @@ from __future__ import annotations
 
 import argparse
 import errno
+import heapq
+import itertools
+import math
 import os
 import select
 import signal
@@ -51,14 +59,23 @@ _NOTHING_TO_DO = frozenset({_RELEASE, _FSYNC, _FLUSH})
 _VERSION = (7, 31)
 _ASYNC_READ, _BIG_WRITES, _ASYNC_DIO, _MAX_PAGES = 1 << 0, 1 << 5, 1 << 15, 1 << 22
 _FLAGS = _ASYNC_READ | _BIG_WRITES | _ASYNC_DIO | _MAX_PAGES
-_PAST_THE_CACHE = 1
-"""FOPEN_DIRECT_IO: a page cache in front of the disk would answer for it."""
+_OPEN_FLAGS = 1 << 0 | 1 << 6
+"""FOPEN_DIRECT_IO: a page cache in front of the disk would answer for it.
+FOPEN_PARALLEL_DIRECT_WRITES (Linux 6.2; ignored before): otherwise one write at a time gets
+here, and a neighbour's writes wait where their cap cannot make up for it."""
 
-_LARGEST = 1 << 20
-"""Bytes in one request: 256 pages, the protocol's most."""
+LARGEST = 1 << 16
+"""Bytes in one request.  What is larger comes as several at once: to who asked that is the same,
+but a mebibyte that is written back passes the cap in pieces, and does not hold up the tenant
+for a tenth of a second."""
 _IN_FLIGHT = 256
 """Requests the kernel may hand over at once; its default of 12 would be a queue of its own
 in which not everybody waits in the order of arrival."""
+
+
+BURST_S = 0.1
+"""Of its cap's time a neighbour may leave unused and make up for: it thinks, commits, or waits
+for its own last request, and is to get its share all the same."""
 
 
 class Server:
@@ -72,11 +89,11 @@ class Server:
     Examples
     --------
     >>> disk = Server(bytes_per_s=1000.0)
-    >>> disk.done_s(now_s=0.0, waited=False, count=100)
+    >>> disk.done_s(at_s=0.0, count=100)
     0.1
-    >>> disk.done_s(now_s=0.15, waited=True, count=100)  # woke up 50 ms too late
+    >>> disk.done_s(at_s=0.05, count=100)  # waits for the first
     0.2
-    >>> disk.done_s(now_s=1.0, waited=False, count=100)
+    >>> disk.done_s(at_s=1.0, count=100)
     1.1
     """
 
@@ -84,25 +101,40 @@ class Server:
         self._bytes_per_s = bytes_per_s
         self._free_s = 0.0
 
-    def done_s(self, *, now_s: float, waited: bool, count: int) -> float:
-        """When a request of ``count`` bytes is done, by the clock of ``now_s``.
-
-        Parameters
-        ----------
-        now_s
-            The present time.
-        waited
-            Whether the request was there already when the one before was done.
-        count
-            Its bytes.
-        """
-        begin_s = self._free_s if waited else max(now_s, self._free_s)
-        self._free_s = begin_s + count / self._bytes_per_s
+    def done_s(self, *, at_s: float, count: int) -> float:
+        """When a request of ``count`` bytes that joins the queue at ``at_s`` is done."""
+        self._free_s = max(at_s, self._free_s) + count / self._bytes_per_s
         return self._free_s
 
 
+class Cap:
+    """When a neighbour's requests may join the queue: a token bucket of :data:`BURST_S`.
+
+    Parameters
+    ----------
+    bytes_per_s
+        Gives the present cap; asked at every request.
+
+    Examples
+    --------
+    >>> cap = Cap(lambda: 1000.0)
+    >>> [cap.release_s(at_s=5.0, count=100) for _ in range(3)]  # 0.1 s saved up
+    [5.0, 5.0, 5.1]
+    """
+
+    def __init__(self, bytes_per_s: Callable[[], float]) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._next_s = -math.inf
+
+    def release_s(self, *, at_s: float, count: int) -> float:
+        """When a request of ``count`` bytes that arrives at ``at_s`` may go on."""
+        begin_s = max(self._next_s, at_s - BURST_S)
+        self._next_s = begin_s + count / self._bytes_per_s()
+        return max(at_s, begin_s)
+
+
 class Disk:
-    """Answers the kernel's requests for one file.
+    """The kernel's requests for one file, and what is due when.
 
     Parameters
     ----------
@@ -110,41 +142,68 @@ class Disk:
         Open file with the contents.
     server
         Says how long requests take.
-    clock, sleep
-        Monotonic time in seconds, and waiting for so many of them.
+    cap
+        Of the neighbour.
+    neighbour_from
+        Where in the file the neighbour's part begins, bytes.
     """
 
-    def __init__(
-        self,
-        image: int,
-        server: Server,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
+    def __init__(self, image: int, server: Server, cap: Cap, neighbour_from: int) -> None:
         self._image = image
         self._server = server
-        self._clock = clock
-        self._sleep = sleep
+        self._cap = cap
+        self._neighbour_from = neighbour_from
         self._bytes = os.fstat(image).st_size
+        self._number = itertools.count()
+        self._events: list[tuple[float, int, Callable[[float], bytes | None]]] = []
 
-    def answer(self, request: bytes, *, waited: bool) -> bytes | None:
-        """The answer to one request, when it is due; ``None`` where none is expected."""
+    @property
+    def due_s(self) -> float:
+        """When the next step is due; infinite when nothing is under way."""
+        return self._events[0][0] if self._events else math.inf
+
+    def arrive(self, request: bytes, at_s: float) -> None:
+        """Take a request of the kernel that came at ``at_s``; steps due by then come first."""
         _, opcode, unique, *_ = _HEADER_IN.unpack_from(request)
         if opcode in _NO_ANSWER:
-            return None
+            return
         body = memoryview(request)[_HEADER_IN.size :]
-        try:
-            said = self._do(opcode, body, waited)
-        except OSError as error:
-            return _HEADER_OUT.pack(_HEADER_OUT.size, -(error.errno or errno.EIO), unique)
-        return _HEADER_OUT.pack(_HEADER_OUT.size + len(said), 0, unique) + said
 
-    def _do(self, opcode: int, body: memoryview, waited: bool) -> bytes:
+        def answer(_: float) -> bytes:
+            try:
+                said = self._do(opcode, body)
+            except OSError as error:
+                return _HEADER_OUT.pack(_HEADER_OUT.size, -(error.errno or errno.EIO), unique)
+            return _HEADER_OUT.pack(_HEADER_OUT.size + len(said), 0, unique) + said
+
+        if opcode not in (_READ, _WRITE):
+            self._at(at_s, answer)
+            return
+        _, offset, count, *_ = _TRANSFER_IN.unpack_from(body)
+
+        def join(now_s: float) -> None:
+            self._at(self._server.done_s(at_s=now_s, count=count), answer)
+
+        joins_s = at_s
+        if offset >= self._neighbour_from:
+            joins_s = self._cap.release_s(at_s=at_s, count=count)
+        if joins_s > at_s:
+            self._at(joins_s, join)
+        else:
+            join(at_s)
+
+    def step(self) -> bytes | None:
+        """Do what is due next; returns an answer for the kernel if it is one."""
+        at_s, _, do = heapq.heappop(self._events)
+        return do(at_s)
+
+    def _at(self, due_s: float, do: Callable[[float], bytes | None]) -> None:
+        # The number keeps what is due at the same time in order.
+        heapq.heappush(self._events, (due_s, next(self._number), do))
+
+    def _do(self, opcode: int, body: memoryview) -> bytes:
         if opcode in (_READ, _WRITE):
             _, offset, size, *_ = _TRANSFER_IN.unpack_from(body)
-            now_s = self._clock()
-            done_s = self._server.done_s(now_s=now_s, waited=waited, count=size)
-            self._sleep(max(0.0, done_s - now_s))
             if opcode == _READ:
                 return os.pread(self._image, size, offset)
             start = _TRANSFER_IN.size
@@ -153,12 +212,12 @@ class Disk:
             _, _, readahead, offered = _INIT_IN.unpack_from(body)
             return _INIT_OUT.pack(
                 *_VERSION, readahead, _FLAGS & offered, _IN_FLIGHT, _IN_FLIGHT,
-                _LARGEST, 1, _LARGEST // 4096, 0, 0,
+                LARGEST, 1, LARGEST // 4096, 0, 0,
             )  # fmt: skip
         if opcode == _GETATTR:
             return self._attributes()
         if opcode == _OPEN:
-            return _OPEN_OUT.pack(0, _PAST_THE_CACHE, 0)
+            return _OPEN_OUT.pack(0, _OPEN_FLAGS, 0)
         if opcode in _NOTHING_TO_DO:
             return b""
         raise OSError(errno.ENOSYS, "not served")
@@ -175,7 +234,7 @@ class Disk:
 def attach(mount_point: Path) -> int:
     """Put a file system of one file over ``mount_point``; returns the kernel's end of it."""
     device = os.open("/dev/fuse", os.O_RDWR)
-    options = f"fd={device},rootmode=100000,user_id=0,group_id=0,max_read={_LARGEST}"
+    options = f"fd={device},rootmode=100000,user_id=0,group_id=0,max_read={LARGEST}"
     subprocess.run(
         # -i: no mount.fuse helper, which would start somebody else's server.
         ["mount", "-i", "-t", "fuse", "-o", options, "dial-lab", str(mount_point)],
@@ -187,26 +246,43 @@ def attach(mount_point: Path) -> int:
 
 def serve(device: int, disk: Disk) -> None:
     """Answer until the file system is unmounted."""
-    ready = select.poll()
-    ready.register(device, select.POLLIN)
+    at_s = time.monotonic()
     while True:
-        waited = bool(ready.poll(0))
+        if disk.due_s <= time.monotonic():
+            at_s = max(at_s, disk.due_s)
+            _say(device, disk.step())
+            continue
+        # What is there already came while something else was done: by then, not now.
+        if not _ready(device, 0.0):
+            if not _ready(device, disk.due_s - time.monotonic()):
+                continue
+            at_s = time.monotonic()
         try:
-            request = os.read(device, _LARGEST + 4096)
+            request = os.read(device, LARGEST + 4096)
         except OSError as error:
             if error.errno == errno.ENODEV:  # unmounted
                 return
             if error.errno in (errno.ENOENT, errno.EINTR):  # taken back by whoever asked
                 continue
             raise
-        said = disk.answer(request, waited=waited)
-        if said is None:
-            continue
-        try:
-            os.write(device, said)
-        except OSError as error:
-            if error.errno != errno.ENOENT:
-                raise
+        disk.arrive(request, at_s)
+
+
+def _ready(device: int, wait_s: float) -> bool:
+    """Whether there is a request within ``wait_s``."""
+    # Not poll, which counts in milliseconds.
+    timeout = max(0.0, wait_s) if math.isfinite(wait_s) else None
+    return bool(select.select([device], [], [], timeout)[0])
+
+
+def _say(device: int, answer: bytes | None) -> None:
+    if answer is None:
+        return
+    try:
+        os.write(device, answer)
+    except OSError as error:
+        if error.errno != errno.ENOENT:  # taken back by whoever asked
+            raise
 
 
 def _hurry() -> None:
@@ -226,13 +302,17 @@ def main() -> None:
     """Start from the command line."""
     parser = argparse.ArgumentParser(description="Serve IMAGE, slowly, as the file MOUNT_POINT.")
     parser.add_argument("--bytes-per-s", type=float, required=True)
+    parser.add_argument("--neighbour-from", type=int, required=True, metavar="BYTES")
+    parser.add_argument("--cap", type=Path, required=True, help="file with the cap, bytes/s")
     parser.add_argument("image", type=Path)
     parser.add_argument("mount_point", type=Path)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _end)
     _hurry()
     image = os.open(options.image, os.O_RDWR)
-    serve(attach(options.mount_point), Disk(image, Server(options.bytes_per_s)))
+    cap = Cap(lambda: float(options.cap.read_text(encoding="ascii")))
+    disk = Disk(image, Server(options.bytes_per_s), cap, options.neighbour_from)
+    serve(attach(options.mount_point), disk)
 
 
 if __name__ == "__main__":

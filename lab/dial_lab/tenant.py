@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dial_lab import app
-from dial_lab.addresses import Address, wait_for_port
+from dial_lab.addresses import START_WAIT_S, Address, wait_for_port
 from dial_lab.processes import Children
 from dial_lab.topology import Machine
 
@@ -20,6 +20,7 @@ def start_app(
     options: Sequence[str] = (),
     *,
     enter: Sequence[str] = (),
+    wait_s: float = START_WAIT_S,
 ) -> subprocess.Popen[bytes]:
     """Start the application in the machine's VM and wait until it listens.
 
@@ -36,6 +37,8 @@ def start_app(
     enter
         Start of a command line that runs the rest of it in the VM, where that is more than a
         control group.
+    wait_s
+        How long it may take to listen.
     """
     process = children.start(
         f"app-{machine.name}",
@@ -49,5 +52,5 @@ def start_app(
         cores=[machine.core],
         join=machine.tenant_files(),
     )
-    wait_for_port(address, children)
+    wait_for_port(address, children, wait_s)
     return process

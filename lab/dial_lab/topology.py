@@ -30,6 +30,10 @@ All machines share the last core where there are fewer than ``machines + 1`` of 
 have one core each elsewhere; balancer, load generator and controller keep off these cores.
 Three machines use at most 0.9 of a core, and on one core they are alike: were some of them
 beside the balancer, they would differ from the others without any neighbour.
+
+Where the resource is a cache, the victim stands *apart*: on the last core alone, most of which
+is its own, while its siblings share the other cores with the harness.  Why is told in
+:mod:`dial_lab.resources.llc`, which also makes them alike again in what they can serve.
 """
 
 from __future__ import annotations
@@ -47,6 +51,10 @@ from dial_lab.cgroups import PREFIX, Cgroups, find
 
 PERIOD_US = 10_000
 CAPACITY_CORES = 0.3
+APART_CORES = 0.8
+"""Of a victim that stands apart, on a core that nobody else is put on."""
+BESIDE_CORES = 0.2
+"""Of its siblings, which share a core with the harness."""
 NEIGHBOUR_WEIGHT = 100.0
 MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
@@ -55,32 +63,63 @@ LOCK = Path("/run/lock/dial-lab.lock")
 PRIVATE = Path("/run/dial-lab")
 
 
+class LabBusy(LabError):
+    """Another lab runs on this computer: try again later."""
+
+
 @dataclass(frozen=True, slots=True)
 class Placement:
     """Which cores are whose."""
 
     machines: tuple[int, ...]
     """One core for each machine, in order."""
+    capacity_cores: tuple[float, ...]
+    """CPU time of each machine."""
     harness: tuple[int, ...]
     """Cores of everything that is not on a machine."""
 
 
-def place(cores: Sequence[int], machines: int) -> Placement:
+def place(cores: Sequence[int], machines: int, *, apart: bool = False) -> Placement:
     """Divide ``cores`` between ``machines`` and the rest.
+
+    Parameters
+    ----------
+    cores
+        Those there are.
+    machines
+        How many.
+    apart
+        Whether the first machine gets a core for itself.
+
+    Raises
+    ------
+    LabError
+        If ``apart`` and there is only one core.
 
     Examples
     --------
     >>> place([0, 1], 3)
-    Placement(machines=(1, 1, 1), harness=(0,))
-    >>> place([0, 1, 2, 3], 3)
-    Placement(machines=(1, 2, 3), harness=(0,))
-    >>> place([0], 3)
-    Placement(machines=(0, 0, 0), harness=(0,))
+    Placement(machines=(1, 1, 1), capacity_cores=(0.3, 0.3, 0.3), harness=(0,))
+    >>> place([0, 1], 3, apart=True)
+    Placement(machines=(1, 0, 0), capacity_cores=(0.8, 0.2, 0.2), harness=(0,))
+    >>> place([0, 1, 2, 3], 3).machines
+    (1, 2, 3)
+    >>> place([0], 3).harness
+    (0,)
     """
     ordered = sorted(cores)
+    if apart:
+        *others, last = ordered
+        if not others:
+            raise LabError("the victim needs a core of its own; this computer has one for all")
+        siblings = machines - 1
+        beside = tuple(others[-siblings:]) if len(others) > siblings else (others[-1],) * siblings
+        harness = tuple(others[:-siblings]) or tuple(others[:-1]) or (others[-1],)
+        return Placement((last, *beside), (APART_CORES, *(BESIDE_CORES,) * siblings), harness)
+    even = (CAPACITY_CORES,) * machines
     if len(ordered) > machines:
-        return Placement(tuple(ordered[-machines:]), tuple(ordered[:-machines]))
-    return Placement((ordered[-1],) * machines, tuple(ordered[:-1]) or (ordered[-1],))
+        return Placement(tuple(ordered[-machines:]), even, tuple(ordered[:-machines]))
+    return Placement((ordered[-1],) * machines, even, tuple(ordered[:-1]) or (ordered[-1],))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +129,8 @@ class Machine:
     name: str
     core: int
     cgroups: Cgroups
+    capacity_cores: float = CAPACITY_CORES
+    """CPU time that it can give, cores."""
 
     @property
     def group(self) -> str:
@@ -109,7 +150,7 @@ class Machine:
     def build(self) -> None:
         """Make the groups.  The order matters: see the module's text."""
         self.cgroups.create(self.group)
-        self.cgroups.set_quota(self.group, CAPACITY_CORES * PERIOD_US, PERIOD_US)
+        self.cgroups.set_quota(self.group, self.capacity_cores * PERIOD_US, PERIOD_US)
         self.cgroups.set_weight(self.group, MACHINE_WEIGHT)
         self.cgroups.create(self.bg)
         self.cgroups.create(self.fg)
@@ -117,7 +158,7 @@ class Machine:
 
     def cap_neighbour(self, rho_bg: float) -> None:
         """Let the neighbour take ``rho_bg`` of the machine at most, 0 < rho_bg <= 1."""
-        self.cgroups.set_quota(self.bg, rho_bg * CAPACITY_CORES * PERIOD_US, PERIOD_US)
+        self.cgroups.set_quota(self.bg, rho_bg * self.capacity_cores * PERIOD_US, PERIOD_US)
 
     def tenant_files(self) -> tuple[Path, ...]:
         """What a process of the tenant writes its id to."""
@@ -151,7 +192,7 @@ def exclusive(lock: Path = LOCK) -> Iterator[None]:
 
     Raises
     ------
-    LabError
+    LabBusy
         If another lab runs; names its process.
     """
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -161,7 +202,7 @@ def exclusive(lock: Path = LOCK) -> Iterator[None]:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip() or "unknown"
-            raise LabError(
+            raise LabBusy(
                 f"{lock}: another lab (process {holder}) runs on this computer; "
                 "only one at a time can measure"
             ) from None
@@ -189,16 +230,19 @@ def private_directory(path: Path = PRIVATE) -> Iterator[Path]:
 
 @contextmanager
 def machines(
-    cgroups: Cgroups, names: Sequence[str], cores: Sequence[int]
+    cgroups: Cgroups, names: Sequence[str], cores: Sequence[int], *, apart: bool = False
 ) -> Iterator[tuple[Machine, ...]]:
     """Build the machines, after clearing away what a crashed lab left; remove them at exit.
 
     Call it inside :func:`exclusive` only: it takes every group of ours for stale.
     """
     remove_all(cgroups)
-    placement = place(cores, len(names))
+    placement = place(cores, len(names), apart=apart)
     built = tuple(
-        Machine(name, core, cgroups) for name, core in zip(names, placement.machines, strict=True)
+        Machine(name, core, cgroups, capacity_cores)
+        for name, core, capacity_cores in zip(
+            names, placement.machines, placement.capacity_cores, strict=True
+        )
     )
     try:
         for machine in built:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from dial_lab.arrivals import Swing, draw
 
@@ -39,7 +40,7 @@ def test_rate_and_cost_have_the_means_asked_for() -> None:
 
 def test_a_swing_changes_rate_and_cost_between_its_moments_only() -> None:
     swing = Swing(100.0, 200.0, rate_factor=1.5, cost_factor=2.0)
-    arrivals = draw(3, 0, 200.0, duration_s=300.0, mean_cost=2000.0, swing=swing)
+    arrivals = draw(3, 0, 200.0, duration_s=300.0, mean_cost=2000.0, swings=[swing])
     for begin_s, rate, cost in (
         (0.0, 200.0, 2000.0),
         (100.0, 300.0, 4000.0),
@@ -49,3 +50,25 @@ def test_a_swing_changes_rate_and_cost_between_its_moments_only() -> None:
         count = int(inside.sum())
         assert abs(count - 100 * rate) < 5 * (100 * rate) ** 0.5
         assert abs(float(arrivals.amount[inside].mean()) - cost) < 5 * cost / count**0.5
+
+
+def test_swings_follow_each_other_and_leave_the_time_between_alone() -> None:
+    swings = [Swing(10.0, 20.0, rate_factor=0.5), Swing(20.0, 30.0, rate_factor=2.0)]
+    at_s = draw(3, 0, 1000.0, duration_s=40.0, mean_cost=2000.0, swings=swings).at_s
+    for begin_s, rate in ((0.0, 1000.0), (10.0, 500.0), (20.0, 2000.0), (30.0, 1000.0)):
+        count = int(((at_s >= begin_s) & (at_s < begin_s + 10.0)).sum())
+        assert abs(count - 10 * rate) < 5 * (10 * rate) ** 0.5
+
+
+@pytest.mark.parametrize(
+    "swings",
+    [
+        [Swing(5.0, 4.0)],
+        [Swing(0.0, 6.0), Swing(5.0, 8.0)],
+        [Swing(5.0, 8.0), Swing(0.0, 2.0)],
+        [Swing(5.0, 11.0)],
+    ],
+)
+def test_swings_out_of_order_or_of_the_block_are_refused(swings: list[Swing]) -> None:
+    with pytest.raises(ValueError, match=r"not in order within 0 to 10 s"):
+        draw(3, 0, 100.0, duration_s=10.0, mean_cost=2000.0, swings=swings)

@@ -27,7 +27,8 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
     [
         (["run", "quake"], "scenario quake: no such scenario; allowed: none, cpu, "),
         (["run", "cpu", "--lb", "envoy"], "--lb envoy: not supported; allowed: haproxy"),
-        (["run", "cpu", "--guest", "uml"], "--guest uml: not supported; allowed: shared"),
+        (["run", "cpu", "--guest", "kvm"], "--guest kvm: no such kind; allowed: shared, uml"),
+        (["run", "net", "--guest", "uml"], "--guest uml: not with scenario net; allowed: none, "),
         (["run", "cpu", "--policy", "best"], "--policy best: no such policy; allowed: "),
         (["run", "cpu", "--load", "9"], "--load 9: allowed is 0.01 to 2"),
         (["run", "cpu", "--severity", "0"], "--severity 0: allowed is 0.05 to 0.95"),

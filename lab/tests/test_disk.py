@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import struct
 import subprocess
@@ -16,11 +17,11 @@ from hypothesis import strategies as st
 
 from dial.errors import LabError
 from dial_lab import loopdisk, slowdisk
-from dial_lab.calibration import calibrate
+from dial_lab.calibration import SETTLE_S, saturation_rps
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources.disk import DiskResource
-from dial_lab.slowdisk import Disk, Server
+from dial_lab.slowdisk import BURST_S, Cap, Disk, Server
 from dial_lab.topology import exclusive, host_cgroups, machines
 
 READ, WRITE, IOCTL, FORGET = 15, 16, 39, 2
@@ -36,19 +37,6 @@ def transfer(offset: int, size: int) -> bytes:
     return struct.pack("<QQIIQII", 0, offset, size, 0, 0, 0, 0)
 
 
-class Clock:
-    """A time that passes by sleeping only."""
-
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-    def sleep(self, duration_s: float) -> None:
-        self.now_s += duration_s
-
-
 @pytest.fixture
 def image(tmp_path: Path) -> Iterator[int]:
     file = tmp_path / "image"
@@ -58,63 +46,107 @@ def image(tmp_path: Path) -> Iterator[int]:
     os.close(descriptor)
 
 
+def disk_of(image: int, bytes_per_s: float = 1000.0, cap: float = 500.0) -> Disk:
+    """Bytes from 4096 on are the neighbour's."""
+    return Disk(image, Server(bytes_per_s), Cap(lambda: cap), neighbour_from=4096)
+
+
+def play(disk: Disk) -> list[tuple[float, int]]:
+    """Go through all that is due; when each answer is given, and to which request."""
+    given = []
+    while disk.due_s < math.inf:
+        at_s = disk.due_s
+        if (answer := disk.step()) is not None:
+            given.append((pytest.approx(at_s), struct.unpack_from("<IiQ", answer)[2]))
+    return given
+
+
 def test_a_read_takes_its_bytes_over_the_rate(image: int) -> None:
-    clock = Clock()
-    disk = Disk(image, Server(bytes_per_s=1000.0), clock, clock.sleep)
-    answer = disk.answer(request(READ, transfer(256, 100)), waited=False)
+    disk = disk_of(image)
+    disk.arrive(request(READ, transfer(256, 100)), at_s=5.0)
+    assert disk.due_s == pytest.approx(5.1)
     # 16 bytes of header with the length, no error and the request's number; then the data.
-    assert answer == struct.pack("<IiQ", 116, 0, 7) + bytes(range(100))
-    assert clock.now_s == pytest.approx(0.1)
+    assert disk.step() == struct.pack("<IiQ", 116, 0, 7) + bytes(range(100))
+    assert disk.due_s == math.inf
 
 
-def test_requests_that_wait_are_served_one_after_the_other(image: int) -> None:
-    clock = Clock()
-    disk = Disk(image, Server(bytes_per_s=1000.0), clock, clock.sleep)
-    for waited in (False, True, True):
-        disk.answer(request(READ, transfer(0, 200)), waited=waited)
-    # 3 x 0.2 s: nobody gets a burst.
-    assert clock.now_s == pytest.approx(0.6)
+def test_requests_are_served_one_after_the_other_and_an_idle_disk_saves_nothing_up(
+    image: int,
+) -> None:
+    disk = disk_of(image)
+    for number, at_s in enumerate((0.0, 0.1, 0.1, 50.0)):
+        disk.arrive(request(READ, transfer(0, 200), number), at_s)
+    assert play(disk) == [(0.2, 0), (0.4, 1), (0.6, 2), (50.2, 3)]
 
 
-def test_waking_up_late_does_not_make_the_disk_slower() -> None:
-    server = Server(bytes_per_s=1000.0)
-    assert server.done_s(now_s=0.0, waited=False, count=100) == pytest.approx(0.1)
-    # Seen at 0.13, but it waited since before 0.1: done at 0.2 all the same.
-    assert server.done_s(now_s=0.13, waited=True, count=100) == pytest.approx(0.2)
+def test_the_neighbours_requests_join_the_queue_at_the_rate_of_its_cap(image: int) -> None:
+    disk = disk_of(image)
+    for number in range(4):
+        disk.arrive(request(READ, transfer(4096, 100), number), at_s=9.0)
+    # 100 bytes at 500 a second are 0.2 s; 0.1 s were saved up: they join at 9.0, 9.1, 9.3, 9.5
+    # and are served in 0.1 s each.
+    assert play(disk) == [(9.1, 0), (9.2, 1), (9.4, 2), (9.6, 3)]
 
 
-def test_an_idle_disk_saves_nothing_up() -> None:
-    server = Server(bytes_per_s=1000.0)
-    server.done_s(now_s=0.0, waited=False, count=100)
-    assert server.done_s(now_s=50.0, waited=False, count=100) == pytest.approx(50.1)
+def test_what_the_cap_holds_back_does_not_hold_up_the_tenant(image: int) -> None:
+    disk = disk_of(image)
+    for number in range(3):
+        disk.arrive(request(READ, transfer(4096, 100), number), at_s=9.0)
+    disk.arrive(request(READ, transfer(0, 100), 10), at_s=9.0)
+    # The tenant's comes after the one that is in the queue, and before those not yet let in.
+    assert play(disk) == [(9.1, 0), (9.2, 10), (9.3, 1), (9.4, 2)]
+
+
+def test_a_changed_cap_holds_from_the_next_request_on() -> None:
+    rates = iter([500.0, 1000.0, 1000.0, 1000.0])
+    cap = Cap(lambda: next(rates))
+    # 8.9 + 0.2 = 9.1 for the second, + 0.1 each from then on.
+    joined = [cap.release_s(at_s=9.0, count=100) for _ in range(4)]
+    assert joined == pytest.approx([9.0, 9.1, 9.2, 9.3])
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(1, 10**5)), min_size=1),
+    st.floats(1e4, 1e6),
+)
+def test_no_neighbour_gets_more_than_its_cap_and_what_it_saved_up(
+    arrivals: list[tuple[float, int]], bytes_per_s: float
+) -> None:
+    cap, at_s, total = Cap(lambda: bytes_per_s), 0.0, 0
+    for gap_s, count in arrivals:
+        at_s += gap_s
+        last_s = cap.release_s(at_s=at_s, count=count)
+        assert total <= bytes_per_s * (last_s + BURST_S) * (1 + 1e-9)
+        total += count
 
 
 def test_what_is_written_is_read_and_costs_the_same(image: int) -> None:
-    clock = Clock()
-    disk = Disk(image, Server(bytes_per_s=1000.0), clock, clock.sleep)
-    written = disk.answer(request(WRITE, transfer(4096, 5) + b"hello"), waited=False)
-    assert written == struct.pack("<IiQII", 24, 0, 7, 5, 0)
-    assert clock.now_s == pytest.approx(0.005)
-    read = disk.answer(request(READ, transfer(4096, 5)), waited=True)
-    assert read is not None
-    assert read[16:] == b"hello"
+    disk = disk_of(image)
+    disk.arrive(request(WRITE, transfer(2048, 5) + b"hello"), at_s=0.0)
+    disk.arrive(request(READ, transfer(2048, 5)), at_s=0.0)
+    assert disk.due_s == pytest.approx(0.005)
+    assert disk.step() == struct.pack("<IiQII", 24, 0, 7, 5, 0)
+    assert disk.due_s == pytest.approx(0.010)
+    assert disk.step() == struct.pack("<IiQ", 21, 0, 7) + b"hello"
 
 
 def test_what_is_not_served_is_refused_and_what_expects_no_answer_gets_none(image: int) -> None:
-    disk = Disk(image, Server(bytes_per_s=1e9))
-    assert disk.answer(request(IOCTL), waited=False) == struct.pack("<IiQ", 16, -errno.ENOSYS, 7)
-    assert disk.answer(request(FORGET), waited=False) is None
+    disk = disk_of(image)
+    disk.arrive(request(IOCTL), at_s=0.0)
+    assert disk.step() == struct.pack("<IiQ", 16, -errno.ENOSYS, 7)
+    disk.arrive(request(FORGET), at_s=0.0)
+    assert disk.due_s == math.inf
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(1, 10**6), st.booleans()), min_size=1))
+@given(st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(1, 10**6)), min_size=1))
 def test_no_order_of_arrivals_makes_the_disk_faster_than_its_rate(
-    arrivals: list[tuple[float, int, bool]],
+    arrivals: list[tuple[float, int]],
 ) -> None:
-    server, now_s, first_s, total = Server(1e6), 0.0, arrivals[0][0], 0
-    for gap_s, count, waited in arrivals:
-        now_s += gap_s
+    server, at_s, first_s, total = Server(1e6), 0.0, arrivals[0][0], 0
+    for gap_s, count in arrivals:
+        at_s += gap_s
         total += count
-        done_s = server.done_s(now_s=now_s, waited=waited and total > count, count=count)
+        done_s = server.done_s(at_s=at_s, count=count)
     assert done_s >= first_s + total / 1e6 - 1e-9
 
 
@@ -122,13 +154,13 @@ def test_mounts_are_found_below_the_directory_only() -> None:
     mountinfo = (
         "25 1 254:0 / / rw - ext4 /dev/vda rw\n"
         "90 25 0:60 / /d/s1/disk rw,relatime shared:5 - fuse dial-lab rw\n"
-        "91 25 7:0 / /d/s1/files rw - ext4 /dev/loop0 rw\n"
-        "92 25 7:1 / /d2/files rw - ext4 /dev/loop1 rw\n"
+        "91 25 7:0 / /d/s1/tenant rw - ext4 /dev/loop0 rw\n"
+        "92 25 7:1 / /d2/tenant rw - ext4 /dev/loop1 rw\n"
         "broken\n"
     )
     assert loopdisk.parse_mounts(mountinfo, Path("/d")) == {
         "/d/s1/disk": "fuse",
-        "/d/s1/files": "ext4",
+        "/d/s1/tenant": "ext4",
     }
 
 
@@ -150,18 +182,27 @@ def cgroups() -> Iterator[Cgroups]:
 
 
 @pytest.mark.root
-def test_neighbour_takes_the_share_of_the_disk_it_is_told(cgroups: Cgroups, tmp_path: Path) -> None:
+def test_every_neighbour_takes_the_share_of_the_disk_it_is_told(
+    cgroups: Cgroups, tmp_path: Path
+) -> None:
     disk = DiskResource(tmp_path / "disks")
     core = max(os.sched_getaffinity(0))
+    taken = {}
     with (
-        machines(cgroups, ["t1"], [core]) as built,
+        machines(cgroups, ["t1"], [core]) as (machine,),
         Children(tmp_path) as children,
-        disk.tenants(built, children) as addresses,
+        disk.tenants([machine], children) as addresses,
     ):
-        measured = calibrate(children, disk, built[0], addresses["t1"], rho_bg=0.6, seconds=2.0)
+        quiet_rps = saturation_rps(addresses["t1"], disk.cost, 1.0)
+        for program in disk.programs:
+            neighbour = disk.start_neighbour(children, machine, 0.6, 2.0, program)
+            saturation_rps(addresses["t1"], disk.cost, SETTLE_S)
+            taken[program] = 1.0 - saturation_rps(addresses["t1"], disk.cost, 1.0) / quiet_rps
+            children.check()
+            children.stop(neighbour)
     # 10 MiB/s over 64 KiB is 160 a second, less what a request does off the disk.
-    assert 110.0 < measured.quiet_rps < 160.0
-    assert measured.rho_bg == pytest.approx(0.6, abs=0.1)
+    assert 110.0 < quiet_rps < 160.0
+    assert taken == dict.fromkeys(disk.programs, pytest.approx(0.6, abs=0.1))
     assert not (tmp_path / "disks").exists()
 
 
@@ -190,7 +231,8 @@ def test_what_a_killed_lab_left_of_its_disks_is_removed_by_the_next(tmp_path: Pa
         assert lab.stdout.readline() == "built\n"
         lab.kill()
     mountinfo = Path("/proc/self/mountinfo")
-    assert len(loopdisk.parse_mounts(mountinfo.read_text(), directory)) == 2
+    # The disk, the tenant's part and the neighbour's.
+    assert len(loopdisk.parse_mounts(mountinfo.read_text(), directory)) == 3
     loopdisk.clear(directory)
     assert loopdisk.parse_mounts(mountinfo.read_text(), directory) == {}
     assert str(directory) not in _backing_files()
@@ -202,6 +244,7 @@ def _backing_files() -> str:
     return "\n".join(file.read_text() for file in files)
 
 
-def test_largest_request_fits_into_the_protocols_pages() -> None:
+def test_largest_request_is_whole_pages_and_no_more_than_the_protocol_has() -> None:
     # FUSE_MAX_MAX_PAGES of fs/fuse: 256 pages of 4 KiB.
-    assert slowdisk._LARGEST == 256 * 4096
+    assert slowdisk.LARGEST % 4096 == 0
+    assert slowdisk.LARGEST <= 256 * 4096

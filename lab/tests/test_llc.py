@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,43 +10,59 @@ import pytest
 from dial.errors import LabError
 from dial_lab.app import WorkingSet
 from dial_lab.cgroups import Cgroups
-from dial_lab.resources.llc import LLC, MOST_CORES, neighbour_cores, quiet_touch_ns
+from dial_lab.processes import Children
+from dial_lab.resources.base import programs_for
+from dial_lab.resources.llc import LLC, MOST_CORES, largest_quiet, neighbour_cores
+from dial_lab.topology import Machine
 
 
 @pytest.mark.parametrize(
     ("rho_bg", "cores"),
     [
-        (0.5, 0.1667),  # 0.5 / 0.5 / 6
-        (0.75, 0.5),  # 0.75 / 0.25 / 6
-        (0.9, MOST_CORES),  # 1.5 cores, which nobody has to give
+        (0.2, 0.15),  # 0.75 of it
+        (0.7, 0.525),
+        (0.9, MOST_CORES),  # 0.675, which nobody has to give
         (1.0, MOST_CORES),
     ],
 )
-def test_a_neighbour_gets_the_cpu_time_that_slows_the_victim_as_asked(
+def test_a_neighbour_gets_the_cpu_time_that_slows_the_victim_about_as_asked(
     rho_bg: float, cores: float
 ) -> None:
     assert neighbour_cores(rho_bg) == cores
+
+
+def test_what_trains_is_not_what_tests() -> None:
+    assert programs_for(LLC, "training") == ("stress-ng-cache",)
+    assert programs_for(LLC, "unseen") == ("triad", "sort")
+
+
+def test_only_a_machine_that_stands_apart_can_be_visited(tmp_path: Path) -> None:
+    sibling = Machine("s2", 0, Cgroups(tmp_path, False, ()))
+    with pytest.raises(LabError, match="s2 has a small working set; only the first can lose"):
+        LLC.start_neighbour(Children(tmp_path), sibling, 0.5, 1.0)
 
 
 def test_a_request_costs_whole_chains() -> None:
     assert LLC.cost.target(65) == f"/work?touches={2 * WorkingSet.DEPTH}"
 
 
-def test_a_quiet_cache_is_measured_once() -> None:
-    rates = iter([150.0])
-    # 0.3 core / (150 req/s x 100,000 touches) = 20 ns
-    assert quiet_touch_ns(lambda: next(rates), 100_000.0, 0.0) == pytest.approx(20.0)
+def touch_ns(*figures: float) -> Callable[[int], float]:
+    """A measurement that gives these, one after the other."""
+    each = iter(figures)
+    return lambda kib: next(each)
+
+
+def test_the_largest_working_set_that_is_quick_is_taken() -> None:
+    assert largest_quiet((4096, 3072, 2048), touch_ns(60.0, 24.0), 0.0) == (3072, 24.0)
 
 
 def test_a_cache_that_gets_quiet_is_accepted_at_the_last_try() -> None:
-    rates = iter([50.0, 100.0, 150.0])
-    assert quiet_touch_ns(lambda: next(rates), 100_000.0, 0.0) == pytest.approx(20.0)
+    assert largest_quiet((4096, 3072), touch_ns(60.0, 40.0, 50.0, 30.0, 20.0), 0.0) == (4096, 20.0)
 
 
 def test_a_cache_in_use_by_others_is_refused_with_what_was_measured() -> None:
-    # 0.3 / (50 x 100,000) = 60 ns
-    with pytest.raises(LabError, match="a load takes 60 ns with no neighbour started, 25 at most"):
-        quiet_touch_ns(lambda: 50.0, 100_000.0, 0.0)
+    with pytest.raises(LabError, match="60 ns in 3072 KiB with no neighbour started, 25 at most"):
+        largest_quiet((3072,), lambda kib: 60.0, 0.0)
 
 
 @pytest.mark.parametrize("is_v2", [False, True])

@@ -1,9 +1,29 @@
 """The resources a neighbour can take, one file each, behind one contract (``base.py``)."""
 
-from dial_lab.resources.base import Cost, Resource
+from collections.abc import Mapping
+
+from dial_lab.resources.base import Cost, Program, Purpose, Resource, programs_for
 from dial_lab.resources.cpu import CPU
 from dial_lab.resources.disk import DISK
 from dial_lab.resources.llc import LLC
 from dial_lab.resources.net import NET
+from dial_lab.resources.self_limited import SELF_LIMITED
 
-__all__ = ["CPU", "DISK", "LLC", "NET", "Cost", "Resource"]
+RESOURCES: Mapping[str, Resource] = {
+    resource.name: resource for resource in (CPU, NET, DISK, LLC, SELF_LIMITED)
+}
+"""All of them, by the name they have in a verdict."""
+
+__all__ = [
+    "CPU",
+    "DISK",
+    "LLC",
+    "NET",
+    "RESOURCES",
+    "SELF_LIMITED",
+    "Cost",
+    "Program",
+    "Purpose",
+    "Resource",
+    "programs_for",
+]

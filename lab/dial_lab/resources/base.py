@@ -1,13 +1,19 @@
-"""What a resource has to provide for a scenario to run on it."""
+"""What a resource has to provide for a scenario to run on it.
+
+Neighbours come in two sets that never mix: models are fitted beside micro-benchmarks
+(``training``), and judged beside other programs, as people run them (``unseen``).
+"""
 
 from __future__ import annotations
 
+import math
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
+from dial.errors import LabError
 from dial_lab.addresses import Address
 from dial_lab.processes import Children
 from dial_lab.topology import Machine
@@ -49,16 +55,59 @@ class Cost:
         return f"/work?{self.parameter}={stepped}" + (f"&{self.fixed}" if self.fixed else "")
 
 
+Purpose = Literal["training", "unseen"]
+Place = TypeVar("Place")
+
+_MARGIN_S = 30.0
+"""By how much a program's own time limit exceeds what is asked: a limit, not a clock."""
+
+
+def limit_s(at_most_s: float) -> int:
+    """The time limit to give a program that is stopped after ``at_most_s``, whole seconds.
+
+    Examples
+    --------
+    >>> limit_s(4.2)
+    35
+    """
+    return math.ceil(at_most_s + _MARGIN_S)
+
+
+@dataclass(frozen=True, slots=True)
+class Program(Generic[Place]):
+    """One of the programs that a neighbour can be.
+
+    Attributes
+    ----------
+    purpose
+        Which of the two sets it belongs to.
+    argv
+        Its command line, from what it has to know of its place (each resource says what that
+        is) and the seconds after which it ends by itself.
+    """
+
+    purpose: Purpose
+    argv: Callable[[Place, int], list[str]]
+
+
 class Resource(Protocol):
     """A resource of the emulated machines."""
 
     @property
     def name(self) -> str:
-        """As in a verdict: cpu, net, disk, llc."""
+        """As in a verdict: cpu, net, disk, llc, self-limited."""
 
     @property
     def cost(self) -> Cost:
         """What requests cost where this resource is what matters."""
+
+    @property
+    def programs(self) -> Mapping[str, Program[Any]]:
+        """What a neighbour can be; the first one is what it is unless told otherwise."""
+
+    @property
+    def victim_apart(self) -> bool:
+        """Whether the first machine is the only one to be visited, and on a core of its own."""
 
     def tenants(
         self, machines: Sequence[Machine], children: Children
@@ -69,7 +118,12 @@ class Resource(Protocol):
         """
 
     def start_neighbour(
-        self, children: Children, machine: Machine, rho_bg: float, at_most_s: float
+        self,
+        children: Children,
+        machine: Machine,
+        rho_bg: float,
+        at_most_s: float,
+        program: str = "",
     ) -> subprocess.Popen[bytes]:
         """Start a neighbour that takes ``rho_bg`` of ``machine``; stop it by ``children``.
 
@@ -83,4 +137,29 @@ class Resource(Protocol):
             Share of the resource, 0 < rho_bg <= 1.
         at_most_s
             After this time (and a margin) it ends by itself, whatever becomes of the lab.
+        program
+            Which of :attr:`programs`; the first one when empty.
+
+        Raises
+        ------
+        LabError
+            If there is no such program.
         """
+
+
+def programs_for(resource: Resource, purpose: Purpose) -> tuple[str, ...]:
+    """Names of the resource's programs in one of the two sets."""
+    return tuple(name for name, each in resource.programs.items() if each.purpose == purpose)
+
+
+def chosen(programs: Mapping[str, Program[Place]], name: str) -> Program[Place]:
+    """The program of that name, the first one when it is empty.
+
+    Raises
+    ------
+    LabError
+        If there is none; lists those there are.
+    """
+    if name and name not in programs:
+        raise LabError(f"neighbour {name}: no such program; allowed: {', '.join(programs)}")
+    return programs[name or next(iter(programs))]

@@ -1,30 +1,44 @@
-"""CPU time: ``stress-ng`` in a machine's ``bg`` group, capped there.
+"""CPU time: a program in a machine's ``bg`` group, capped there.
 
 How an emulated machine's CPU is shared is the subject of :mod:`dial_lab.topology`.
 """
 
 from __future__ import annotations
 
-import math
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from dial_lab import tenant
 from dial_lab.addresses import Address, free_ports
+from dial_lab.neighbours import compiler
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost
+from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import Machine
 
-_MARGIN_S = 30.0
-"""By how much stress-ng's own time limit exceeds what is asked: a limit, not a clock."""
+
+def _stress_ng(_: Path, seconds: int) -> list[str]:
+    return ["stress-ng", "--quiet", "--cpu", "1", "--timeout", f"{seconds}s"]
+
+
+def _sysbench(_: Path, seconds: int) -> list[str]:
+    """Prime numbers, one thread."""
+    return ["sysbench", "cpu", "--threads=1", f"--time={seconds}", "run"]
 
 
 class CpuResource:
     """See :class:`dial_lab.resources.base.Resource`."""
 
     name = "cpu"
+    victim_apart = False
     cost = Cost("cpu_us", 2000.0)
+    programs: Mapping[str, Program[Path]] = {
+        "stress-ng-cpu": Program("training", _stress_ng),
+        "sysbench": Program("unseen", _sysbench),
+        "compiler": Program("unseen", compiler.argv),
+    }
+    """Their place is a directory for files."""
 
     @contextmanager
     def tenants(
@@ -41,14 +55,19 @@ class CpuResource:
         yield addresses
 
     def start_neighbour(
-        self, children: Children, machine: Machine, rho_bg: float, at_most_s: float
+        self,
+        children: Children,
+        machine: Machine,
+        rho_bg: float,
+        at_most_s: float,
+        program: str = "",
     ) -> subprocess.Popen[bytes]:
-        """One CPU-bound process."""
+        """One program that wants all the CPU time it can get."""
+        argv = chosen(self.programs, program).argv(children.log_dir, limit_s(at_most_s))
         machine.cap_neighbour(rho_bg)
-        timeout_s = math.ceil(at_most_s + _MARGIN_S)
         return children.start(
             f"neighbour-{machine.name}",
-            ["stress-ng", "--quiet", "--cpu", "1", "--timeout", f"{timeout_s}s"],
+            argv,
             cores=[machine.core],
             join=machine.neighbour_files(),
         )

@@ -1,39 +1,48 @@
-"""The last-level cache: ``stress-ng --cache`` on another core, capped there.
+"""The last-level cache: a program that sweeps through it on another core, capped there.
 
 The problem: cores share the last cache, and a neighbour that sweeps through it makes every
 load of the tenant that used to hit there a trip to memory.  The tenant gets all the CPU time
 it asks for, and needs more of it for the same work.
 
 There is one last-level cache for all the emulated machines, and contention for it cannot be
-kept to one of them by place.  It is kept to one by *size*: the victim's working set (2 MiB)
-lives in the shared cache, those of its siblings (64 KiB) in their core's own second level,
-which a neighbour on another core does not reach.  The siblings' loads are nearer, so they make
-more of them for each one asked for: as many as make the machines alike when nobody disturbs.
-Measured on two cores with 1 MiB of second level each and 32 MiB of last level:
+kept to one of them by place.  It is kept to one by *size*: the victim's working set lives in
+the shared cache, those of its siblings (64 KiB) in their core's own second level, which a
+neighbour on another core does not reach.
 
-- of 1.5, 2 and 3 MiB for the victim, 2 was both steady alone (saturation 137 to 149 req/s) and
-  open to a neighbour.  3 MiB gave 46 to 100 req/s alone: whoever else is in the last cache,
-  outside the computer too, takes of it in the 7 of 10 ms in which the machine rests.
-- siblings with 512 KiB lost up to 0.29 of their capacity (the second level is not theirs while
-  they rest), with 64 KiB 0.07 at most.
-- the time of a touch grows in proportion to the neighbour's CPU time c (in cores), so that
-  rho_bg = 1 - 1 / (1 + k c); c = 0.05, 0.1, 0.2, 0.4, 0.8 gave rho_bg = 0.20, 0.29, 0.50,
-  0.75, 0.84, k = 5 to 7.
+A set stays cached by being used: one that is left alone for some milliseconds goes to whoever
+else is in the cache, outside the computer too.  With a third of a core, 7 of 10 ms at rest, a
+load of 2 MiB took the victim 27 to 77 ns with nobody started.  So the victim stands apart
+(:mod:`dial_lab.topology`), with most of a core for itself: 16 to 20 ns.  Its siblings have a
+quarter of its CPU time, and their loads are cheaper; each load asked for is as many of theirs
+as make all machines alike when nobody disturbs.
 
-Alike they are in saturation, as calibration has them.  At half load the victim finds part of
-its set gone after each pause: in a run on a busy computer its requests took 3.8 ms of CPU, its
-siblings' 2.1.  A victim that is left with little load stays slow for that reason, also when
-the neighbour has gone.
+How large a set the shared cache will hold is its other users' affair, so it is found at the
+start of each run: the largest of :data:`VICTIM_KIB` whose loads are quick.  Measured on two
+cores with 1 MiB of second level each, beside ``stress-ng --cache`` with half a core, in
+saturation (and at a third of it), ns of CPU time a load:
+
+    ========  =============  ==================
+    set, KiB  alone          beside
+    ========  =============  ==================
+    2560      18-21 (22-25)  21-31   (35-38)
+    3072      18-23 (24-30)  39-62   (52-70)
+    3584      19-24 (28-37)  85-108  (73-95)
+    4096      18-28 (35-41)  80      (81)
+    5120      28-101         121
+    ========  =============  ==================
+
+Streams (triad) and a large sort take less, 24 to 56 ns at 3072 and 3584; random reads and
+writes of 64 MiB, a transposition, compression or ``sort`` of a file next to nothing.
 
 What the last cache loses is nobody's to promise, so here more than elsewhere the true rho_bg
-is the one that the run's calibration measured, not the one asked for; 0.8 or so is the most.
-The neighbour runs beside balancer and load generator: its group runs only while they do not,
-up to its quota.
+is the one measured, not the one asked for.  The neighbour runs beside balancer and load
+generator: its group runs only while they do not, up to its quota.  (``stress-ng`` has to be
+told to stay there: by default its cache stressor sets its own affinity, and half of the time
+it waited on the victim's core.)
 """
 
 from __future__ import annotations
 
-import math
 import os
 import subprocess
 import time
@@ -46,26 +55,26 @@ from dial_lab import tenant
 from dial_lab.addresses import Address, free_ports
 from dial_lab.app import WorkingSet
 from dial_lab.cgroups import PREFIX
+from dial_lab.neighbours import memory_sweep
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost
-from dial_lab.topology import CAPACITY_CORES, Machine
+from dial_lab.resources.base import Cost, Program, chosen, limit_s
+from dial_lab.topology import APART_CORES, Machine
 
-VICTIM_KIB = 2048
+VICTIM_KIB = (3584, 3072, 2560)
+"""Working sets to try, in this order."""
 SIBLING_KIB = 64
 
 SLOWEST_QUIET_NS = 25.0
-"""A touch by the victim alone: 13 to 15 ns measured.  Slower, and somebody is there already."""
+"""Of a load by the victim alone: 18 to 24 ns measured.  Slower, and somebody is there already."""
 
-SLOWING_PER_CORE = 6.0
-"""The k of the module's text."""
+CORES_PER_RHO_BG = 0.75
+"""CPU time of a neighbour over the rho_bg it is to take: half a core took 0.5 to 0.8."""
 
-MOST_CORES = 0.8
-"""For the neighbour: the rest of its core is the balancer's and the load generator's."""
+MOST_CORES = 0.6
+"""For the neighbour: the rest of its core is the harness' and the siblings'."""
 
 _NEIGHBOUR = f"{PREFIX}llc"
 _PERIOD_US = 10_000
-_MARGIN_S = 30.0
-"""By how much stress-ng's own time limit exceeds what is asked: a limit, not a clock."""
 
 _TRIES = 3
 _TRY_S = 1.5
@@ -77,14 +86,12 @@ def neighbour_cores(rho_bg: float) -> float:
 
     Examples
     --------
-    >>> neighbour_cores(0.6)  # 0.6 / 0.4 / 6
-    0.25
-    >>> neighbour_cores(0.95)  # 3.17, and there is no more than
-    0.8
+    >>> neighbour_cores(0.4)
+    0.3
+    >>> neighbour_cores(0.95)  # 0.71, and there is no more than
+    0.6
     """
-    if rho_bg >= 1.0:
-        return MOST_CORES
-    return round(min(MOST_CORES, rho_bg / (1.0 - rho_bg) / SLOWING_PER_CORE), 4)
+    return round(min(MOST_CORES, CORES_PER_RHO_BG * rho_bg), 4)
 
 
 def sibling_touch_ns() -> float:
@@ -99,41 +106,64 @@ def sibling_touch_ns() -> float:
     return median(took_ns) / count
 
 
-def quiet_touch_ns(measure_rps: Callable[[], float], mean: float, pause_s: float) -> float:
-    """CPU time of one of the victim's touches, ns, with all that comes with a request.
+def largest_quiet(
+    kib: Sequence[int], touch_ns: Callable[[int], float], pause_s: float
+) -> tuple[int, float]:
+    """The first working set of ``kib`` that is quick, and the CPU time of a load in it, ns.
 
     Parameters
     ----------
-    measure_rps
-        Gives the saturation throughput of the victim's machine.
-    mean
-        Touches asked for by a request.
+    kib
+        Sizes to try, in order, each a few times.
+    touch_ns
+        Measures a load of the victim with a working set of so many KiB.
     pause_s
-        Between one try and the next.
+        Between one round and the next.
 
     Raises
     ------
     LabError
-        If three tries show a last-level cache that somebody else is using.
+        If three rounds show a last-level cache that somebody else is using.
     """
     for number in range(_TRIES):
         if number:
             time.sleep(pause_s)
-        touch_ns = CAPACITY_CORES * 1e9 / (measure_rps() * mean)
-        if touch_ns <= SLOWEST_QUIET_NS:
-            return touch_ns
+        for size_kib in kib:
+            measured_ns = touch_ns(size_kib)
+            if measured_ns <= SLOWEST_QUIET_NS:
+                return size_kib, measured_ns
     raise LabError(
-        f"last-level cache: a load takes {touch_ns:.0f} ns with no neighbour started, "
-        f"{SLOWEST_QUIET_NS:g} at most is quiet: somebody else uses this computer's cache; "
-        "try again later, or end other programs"
+        f"last-level cache: a load takes {measured_ns:.0f} ns in {size_kib} KiB with no neighbour "
+        f"started, {SLOWEST_QUIET_NS:g} at most is quiet: somebody else uses this computer's "
+        "cache; try again later, or end other programs"
     )
+
+
+def _stress_ng(_: None, seconds: int) -> list[str]:
+    argv = ["stress-ng", "--quiet", "--cache", "1", "--cache-no-affinity"]
+    return [*argv, "--timeout", f"{seconds}s"]
+
+
+def _triad(_: None, seconds: int) -> list[str]:
+    return memory_sweep.argv("triad", seconds)
+
+
+def _sort(_: None, seconds: int) -> list[str]:
+    return memory_sweep.argv("sort", seconds)
 
 
 class LlcResource:
     """See :class:`dial_lab.resources.base.Resource`."""
 
     name = "llc"
-    cost = Cost("touches", 150_000.0, step=WorkingSet.DEPTH)
+    victim_apart = True
+    cost = Cost("touches", 300_000.0, step=WorkingSet.DEPTH)
+    programs: Mapping[str, Program[None]] = {
+        "stress-ng-cache": Program("training", _stress_ng),
+        "triad": Program("unseen", _triad),
+        "sort": Program("unseen", _sort),
+    }
+    """They need to know nothing of their place."""
 
     @contextmanager
     def tenants(
@@ -146,31 +176,28 @@ class LlcResource:
         LabError
             If there is no core for a neighbour, or the cache is in use by others.
         """
-        from dial_lab.calibration import saturation_rps  # noqa: PLC0415 - it imports this package
-
-        if not _other_cores(machines[0]):
-            raise LabError(
-                "llc: the neighbour needs a core beside the machines'; this computer has one"
-            )
         victim, *siblings = machines
+        if not _other_cores(victim):
+            raise LabError("llc: the neighbour needs a core beside the victim's; there is one core")
         ports = free_ports(len(machines))
         addresses = {
             machine.name: Address("127.0.0.1", port)
             for machine, port in zip(machines, ports, strict=True)
         }
 
-        def start(machine: Machine, kib: int, scale: float) -> None:
+        def start(machine: Machine, kib: int, scale: float) -> subprocess.Popen[bytes]:
             options = ("--working-set-kib", str(kib), "--touch-scale", f"{scale:.3f}")
-            tenant.start_app(children, machine, addresses[machine.name], options)
+            return tenant.start_app(children, machine, addresses[machine.name], options)
 
-        start(victim, VICTIM_KIB, 1.0)
-        victim_ns = quiet_touch_ns(
-            lambda: saturation_rps(addresses[victim.name], self.cost, _TRY_S),
-            self.cost.mean,
+        kib, victim_ns = largest_quiet(
+            VICTIM_KIB,
+            lambda kib: self._touch_ns(children, victim, start(victim, kib, 1.0), addresses),
             _PAUSE_S,
         )
+        start(victim, kib, 1.0)
         for machine in siblings:
-            start(machine, SIBLING_KIB, victim_ns / sibling_touch_ns())
+            share = machine.capacity_cores / victim.capacity_cores
+            start(machine, SIBLING_KIB, share * victim_ns / sibling_touch_ns())
         victim.cgroups.create(_NEIGHBOUR)
         victim.cgroups.set_idle(_NEIGHBOUR)
         try:
@@ -178,15 +205,44 @@ class LlcResource:
         finally:
             victim.cgroups.remove(_NEIGHBOUR)
 
+    def _touch_ns(
+        self,
+        children: Children,
+        victim: Machine,
+        app: subprocess.Popen[bytes],
+        addresses: Mapping[str, Address],
+    ) -> float:
+        """CPU time of one of the victim's touches, with all that comes with a request."""
+        from dial_lab.calibration import saturation_rps  # noqa: PLC0415 - it imports this package
+
+        try:
+            rps = saturation_rps(addresses[victim.name], self.cost, _TRY_S)
+        finally:
+            children.stop(app)
+        return victim.capacity_cores * 1e9 / (rps * self.cost.mean)
+
     def start_neighbour(
-        self, children: Children, machine: Machine, rho_bg: float, at_most_s: float
+        self,
+        children: Children,
+        machine: Machine,
+        rho_bg: float,
+        at_most_s: float,
+        program: str = "",
     ) -> subprocess.Popen[bytes]:
-        """One sweeping process, on a core that is not the machines'."""
+        """One sweeping process, on a core that is not the victim's.
+
+        Raises
+        ------
+        LabError
+            If it is to visit another machine than the first.
+        """
+        if machine.capacity_cores < APART_CORES:
+            raise LabError(f"llc: {machine.name} has a small working set; only the first can lose")
+        argv = chosen(self.programs, program).argv(None, limit_s(at_most_s))
         machine.cgroups.set_quota(_NEIGHBOUR, neighbour_cores(rho_bg) * _PERIOD_US, _PERIOD_US)
-        timeout_s = math.ceil(at_most_s + _MARGIN_S)
         return children.start(
             f"neighbour-{machine.name}",
-            ["stress-ng", "--quiet", "--cache", "1", "--timeout", f"{timeout_s}s"],
+            argv,
             cores=_other_cores(machine)[-1:],
             join=machine.cgroups.procs_files(_NEIGHBOUR),
         )

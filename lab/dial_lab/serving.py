@@ -1,0 +1,173 @@
+"""A service under load: what a run's block and a session start alike, on machines that are there.
+
+A balancer before the tenant's applications, where a policy has one also a controller and an
+agent in each VM, and the load generator.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from dial_lab import controlled, haproxy
+from dial_lab.addresses import Address, free_ports
+from dial_lab.arrivals import Swing
+from dial_lab.controlled import Control
+from dial_lab.guests import Guest
+from dial_lab.policies import Policy
+from dial_lab.processes import Children
+from dial_lab.resources import Cost
+from dial_lab.topology import Machine
+
+HEAD_START_S = 1.0
+"""From starting the generator to its first request: Python and numpy have to load."""
+
+WARM_UP_S = 3.0
+"""Load that counts nowhere, before the first quiet phase: connections open, caches fill."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The tenant's applications."""
+
+    machines: tuple[Machine, ...]
+    addresses: Mapping[str, Address]
+    """Where the application of each machine listens."""
+    cost: Cost
+    """What requests ask of them."""
+    harness_cores: tuple[int, ...]
+    """For everything that is not on a machine."""
+    percentile: float
+    """The x of T_x."""
+    guests: Mapping[str, Guest] = field(default_factory=dict)
+    """Machines whose tenant has a kernel of its own, by name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """Which requests are offered; see :func:`dial_lab.arrivals.draw`."""
+
+    seed: int
+    stream: int
+    rate_per_s: float
+    duration_s: float
+    swings: Sequence[Swing] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """A balancer that serves."""
+
+    port: int
+    control: Control | None
+    """Its controller, where the policy has one."""
+
+
+def start_front(
+    children: Children, pool: Pool, policy: Policy, directory: Path, private: Path
+) -> Front:
+    """Start a fresh balancer and, if the policy wants one, a controller with its agents.
+
+    Returns when the controller has a sample of every agent.
+
+    Parameters
+    ----------
+    children
+        Whose programs they become.
+    pool
+        What is balanced.
+    policy
+        How requests are spread.
+    directory
+        For configuration and recording.
+    private
+        For sockets and tokens.
+
+    Raises
+    ------
+    LabError
+        If one of them does not come up.
+    """
+    port, api_port, log_port = free_ports(3)
+    balancer = haproxy.Balancer(port, private / "haproxy.sock")
+    text = haproxy.config(
+        policy.balance,
+        pool.addresses,
+        balancer,
+        log_port if policy.controlled else None,
+        new_connections=pool.cost.new_connections,
+    )
+    haproxy.start(children, directory, text, balancer, pool.harness_cores)
+    if policy.interval_s is None:
+        return Front(port, None)
+    control = controlled.prepare(directory, private, api_port, log_port, _api_host(pool))
+    controlled.start(
+        children,
+        policy,
+        control,
+        balancer,
+        machines=pool.machines,
+        cores=pool.harness_cores,
+        percentile=pool.percentile,
+        new_connections=pool.cost.new_connections,
+        guests=pool.guests,
+    )
+    controlled.await_samples(children, control, policy.interval_s)
+    return Front(port, control)
+
+
+def start_generator(
+    children: Children,
+    pool: Pool,
+    load: Load,
+    *,
+    port: int,
+    start: float,
+    out: Path,
+    stdout: int | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start the load generator.
+
+    Parameters
+    ----------
+    children
+        Whose program it becomes.
+    pool
+        Names of the backends and cost of requests.
+    load
+        What is offered.
+    port
+        The balancer's.
+    start
+        Moment that the load counts from, on the monotonic clock; ``HEAD_START_S`` from now
+        at least.
+    out
+        File for the results.
+    stdout
+        Where its line a second goes; to its log unless given.
+    """
+    options = {
+        "port": port,
+        "backends": ",".join(pool.addresses),
+        "seed": load.seed,
+        "stream": load.stream,
+        "rate": load.rate_per_s,
+        "duration": load.duration_s,
+        "percentile": pool.percentile,
+        "cost": json.dumps(asdict(pool.cost)),
+        "swings": json.dumps([asdict(swing) for swing in load.swings]),
+        "start": start,
+        "out": out,
+    }
+    argv = [sys.executable, "-m", "dial_lab.loadgen"]
+    argv += [f"--{name}={value}" for name, value in options.items()]
+    return children.start("loadgen", argv, cores=pool.harness_cores, stdout=stdout, finite=True)
+
+
+def _api_host(pool: Pool) -> str:
+    """Where agents reach the controller: in guests, the end of any guest's network will do."""
+    return next((guest.host_address for guest in pool.guests.values()), controlled.LOOPBACK)

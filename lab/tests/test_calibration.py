@@ -1,0 +1,71 @@
+"""Which neighbours of a scenario are measured, and where."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dial_lab import calibration
+from dial_lab.addresses import Address
+from dial_lab.calibration import Calibration, calibrate_all
+from dial_lab.cgroups import Cgroups
+from dial_lab.processes import Children
+from dial_lab.resources import Cost, Resource
+from dial_lab.scenarios import scenario
+from dial_lab.topology import Machine
+
+LEFT_RPS = {"net": 90.0, "cpu": 60.0}
+
+
+def measured(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[tuple[Calibration, ...], list[tuple[str, str, Cost | None]]]:
+    """What comes out of a scenario, and what was measured for it: resource, machine, cost."""
+    calls = []
+
+    def calibrate(
+        _: Children,
+        resource: Resource,
+        machine: Machine,
+        address: Address,
+        *,
+        rho_bg: float | None,
+        cost: Cost | None = None,
+        **__: Any,
+    ) -> Calibration:
+        assert address == Address(machine.name, 1)
+        calls.append((resource.name, machine.name, cost))
+        return Calibration(200.0, 200.0 if rho_bg is None else LEFT_RPS[resource.name])
+
+    monkeypatch.setattr(calibration, "calibrate", calibrate)
+    groups = Cgroups(Path("/none"), False, ())
+    machines = [Machine(name, 0, groups) for name in ("s1", "s2", "s3")]
+    addresses = {machine.name: Address(machine.name, 1) for machine in machines}
+    children = Children(Path("/none"))
+    found = calibrate_all(children, scenario(name), machines, addresses, rho_bg=0.7)
+    return found, calls
+
+
+def test_each_kind_of_neighbour_is_measured_where_it_comes_with_the_scenarios_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, calls = measured("mixed", monkeypatch)
+    cost = scenario("mixed").resource.cost
+    assert calls == [("net", "s1", cost), ("cpu", "s2", cost)]
+    assert [each.contended_rps for each in found] == [90.0, 60.0, 200.0]
+
+
+def test_neighbours_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, calls = measured("two-victims", monkeypatch)
+    assert [machine for _, machine, _ in calls] == ["s1"]
+    assert [each.contended_rps for each in found] == [60.0, 60.0, 200.0]
+
+
+def test_without_a_neighbour_every_machine_keeps_what_it_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found, calls = measured("load", monkeypatch)
+    assert len(calls) == 1
+    assert found == (Calibration(200.0, 200.0),) * 3
