@@ -1,7 +1,7 @@
 """Model files: what the classifier and the estimator were taught, as checked JSON.
 
 A model is one JSON document with a card (what it is, how it was made, what it cannot do),
-the list of features its tree was made for, the tree, Eq. 1 coefficients by resource, and
+the list of features its tree was made for, the tree, the shape of Eq. 1 by resource, and
 a SHA-256 over all of it.  It is data and nothing but data: a pickle would run whatever
 its author wrote.
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -75,17 +76,20 @@ TreeDocument = Annotated[
 ]
 
 
-class CurveDocument(_Part):
-    """Coefficients of Eq. 1 in milliseconds."""
+class ShapeDocument(_Part):
+    """Coefficients of Eq. 1 over T_x of the idle backend: they add up to 1."""
 
-    c0_ms: Coefficient
-    c1_ms: Coefficient
-    c2_ms: Coefficient
+    c0: Coefficient
+    c1: Coefficient
+    c2: Coefficient
 
     @model_validator(mode="after")
-    def _has_slope(self) -> CurveDocument:
-        if self.c1_ms == 0.0 and self.c2_ms == 0.0:
-            raise ValueError("c1_ms and c2_ms are both 0; at least one must be positive")
+    def _is_a_shape(self) -> ShapeDocument:
+        if self.c1 == 0.0 and self.c2 == 0.0:
+            raise ValueError("c1 and c2 are both 0; at least one must be positive")
+        total = self.c0 + self.c1 + self.c2
+        if not math.isclose(total, 1.0, abs_tol=1e-9):
+            raise ValueError(f"c0 + c1 + c2 = {total!r}; want 1, T_x of the idle backend")
         return self
 
 
@@ -97,7 +101,7 @@ class ModelDocument(_Part):
     card: dict[str, str]
     features: list[str]
     tree: TreeDocument
-    curves: dict[Cause, CurveDocument] = Field(default_factory=dict)
+    shapes: dict[Cause, ShapeDocument] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _fits_the_features(self) -> ModelDocument:
@@ -115,12 +119,9 @@ class ModelDocument(_Part):
         return _tree(self.tree)
 
     @property
-    def tail_curves(self) -> dict[Cause, TailCurve]:
-        """Eq. 1 by resource."""
-        return {
-            cause: TailCurve(curve.c0_ms, curve.c1_ms, curve.c2_ms)
-            for cause, curve in self.curves.items()
-        }
+    def tail_shapes(self) -> dict[Cause, TailCurve]:
+        """Eq. 1 by resource, over T_x of the idle backend."""
+        return {cause: TailCurve(s.c0, s.c1, s.c2) for cause, s in self.shapes.items()}
 
     def checksum(self) -> str:
         """``sha256:`` and the digest of the canonical JSON of this document."""

@@ -32,7 +32,7 @@ def document():
         "card": {"what": "for a test"},
         "features": list(FEATURES),
         "tree": branch(),
-        "curves": {"cpu": {"c0_ms": 1.0, "c1_ms": 2.0, "c2_ms": 0.5}},
+        "shapes": {"cpu": {"c0": 0.25, "c1": 0.5, "c2": 0.25}},
     }
 
 
@@ -66,7 +66,7 @@ def test_the_shipped_starter_model_loads_and_has_a_card():
     assert model.name == "starter"
     assert {"what", "limits", "source"} <= set(model.card)
     assert isinstance(model.decision_tree, Branch)
-    assert model.tail_curves == {}
+    assert model.tail_shapes == {}
 
 
 def test_what_was_saved_is_loaded_again(document, tmp_path):
@@ -76,7 +76,7 @@ def test_what_was_saved_is_loaded_again(document, tmp_path):
     assert loaded == model
     assert loaded.checksum() == model.checksum()
     assert loaded.decision_tree == Branch("cpu_time_ratio", 1.5, Leaf(Cause.NONE), Leaf(Cause.CPU))
-    assert loaded.tail_curves == {Cause.CPU: TailCurve(1.0, 2.0, 0.5)}
+    assert loaded.tail_shapes == {Cause.CPU: TailCurve(0.25, 0.5, 0.25)}
 
 
 def test_the_order_of_keys_and_the_white_space_do_not_matter(document, written):
@@ -108,9 +108,10 @@ def test_twelve_comparisons_in_a_row_are_still_read(document, written):
         ({"tree": branch(threshold=float("inf"))}, "tree.branch.threshold = inf"),
         ({"tree": branch(missing="left")}, "missing = 'left'"),
         ({"tree": branch(extra=1)}, "tree.branch.extra"),
-        ({"curves": {"cpu": {"c0_ms": 1, "c1_ms": 0, "c2_ms": 0}}}, "at least one must be pos"),
-        ({"curves": {"cpu": {"c0_ms": -1, "c1_ms": 1, "c2_ms": 0}}}, "c0_ms = -1"),
-        ({"curves": {"gpu": {"c0_ms": 1, "c1_ms": 1, "c2_ms": 0}}}, "gpu"),
+        ({"shapes": {"cpu": {"c0": 1, "c1": 0, "c2": 0}}}, "at least one must be pos"),
+        ({"shapes": {"cpu": {"c0": 1, "c1": 1, "c2": 0}}}, "c0 + c1 + c2 = 2.0; want 1"),
+        ({"shapes": {"cpu": {"c0": -1, "c1": 2, "c2": 0}}}, "c0 = -1"),
+        ({"shapes": {"gpu": {"c0": 0, "c1": 1, "c2": 0}}}, "gpu"),
         ({"name": ""}, "name = ''"),
         ({"card": None}, "card"),
         ({"pickle": "gASVAAAA"}, "pickle: Extra inputs are not permitted"),
@@ -150,7 +151,7 @@ def test_the_checksum_covers_every_part(document):
         {"name": "other"},
         {"card": {"what": "else"}},
         {"tree": branch(missing="above")},
-        {"curves": {}},
+        {"shapes": {}},
     ):
         assert ModelDocument.model_validate(document | changed).checksum() != base
 

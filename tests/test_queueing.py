@@ -101,11 +101,12 @@ def test_faster_than_idle_means_no_use(t_x_ms):
     assert TailCurve(2.0, 3.0, 4.0).utilisation(t_x_ms) == 0.0
 
 
-def test_the_quiet_curve_passes_through_its_measurement():
-    # c1 = 10 (1 - 0.4) = 6, so 6/(1 - 0.4) = 10 again and 6/(1 - 0.7) = 20.
-    curve = TailCurve.from_quiet(10.0, 0.4)
-    assert curve.t_x_ms(0.4) == pytest.approx(10.0)
-    assert curve.t_x_ms(0.7) == pytest.approx(20.0)
+@given(factor=st.floats(1e-3, 1e3), rho=st.floats(0.0, 0.99))
+def test_a_scaled_curve_has_the_same_shape(factor, rho):
+    curve = TailCurve(0.2, 0.5, 0.3)
+    scaled = curve.scaled(factor)
+    assert scaled.t_x_ms(rho) == pytest.approx(factor * curve.t_x_ms(rho))
+    assert scaled.utilisation(scaled.t_x_ms(rho)) == pytest.approx(rho, abs=1e-9)
 
 
 @pytest.mark.parametrize(

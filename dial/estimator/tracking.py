@@ -46,7 +46,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dial.queueing import TailCurve, percentile_factor
+from dial.queueing import MM1, TailCurve, percentile_factor
 
 _JUMP_DEVIATIONS = 2.5
 """Two-sided 1.2 % per interval, so 0.008 % for two in a row on one side."""
@@ -58,7 +58,7 @@ _LEAST_T_X_MS = 1e-3
 """Finest resolution of a log; a log of whole milliseconds can say 0."""
 
 
-SLOWDOWN = TailCurve(0.0, 1.0, 0.0)
+SLOWDOWN = MM1
 """CPU time a request over the quiet one, as a function of rho_bg in the cache."""
 
 

@@ -62,6 +62,16 @@ def test_the_quiet_curve_is_the_mean_of_t_x_times_what_is_idle():
     assert curve.c1_ms == pytest.approx(7.0)
 
 
+def test_any_shape_finds_its_scale_in_the_same_sums():
+    # 3 (0.2 + 0.5 u + 0.3 u^2): u = 2 gives 7.2 ms, u = 1.25 gives 3.88125 ms.
+    shape = TailCurve(0.2, 0.5, 0.3)
+    learnt = QuietCurve()
+    for t_x_ms, rho_fg in ((7.2, 0.5), (3.88125, 0.2)):
+        learnt = learnt.learn(t_x_ms, rho_fg, memory_intervals=10**18)
+    curve = learnt.curve(shape)
+    assert (curve.c0_ms, curve.c1_ms, curve.c2_ms) == pytest.approx((0.6, 1.5, 0.9))
+
+
 def test_the_quiet_curve_fades():
     # memory 10: (0.9 * 6 + 8)/(0.9 + 1) = 13.4/1.9.
     learnt = QuietCurve().learn(10.0, 0.4, memory_intervals=10)
@@ -73,7 +83,7 @@ def test_the_quiet_curve_fades():
     ("t_x_ms", "rho_fg"), [(NoData("no T_x"), 0.4), (10.0, NoData("no rho_fg"))]
 )
 def test_half_a_measurement_teaches_the_quiet_curve_nothing(t_x_ms, rho_fg):
-    learnt = QuietCurve(2.0, 14.0)
+    learnt = QuietCurve(2.0, 14.0, 1.0, 4.0)
     assert learnt.learn(t_x_ms, rho_fg, memory_intervals=10) == learnt
 
 
@@ -83,7 +93,7 @@ def test_there_is_no_curve_before_a_quiet_interval(learnt):
 
 
 def test_a_saturated_interval_alone_gives_no_curve():
-    # 10 (1 - 1) = 0: no slope, and no exception either.
+    # At rho 0.95 and more Eq. 1 says nothing.
     assert isinstance(QuietCurve().learn(10.0, 1.0, memory_intervals=10).curve(), NoData)
 
 
