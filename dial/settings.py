@@ -67,13 +67,28 @@ class ApiSettings(_Table):
 
 
 class DetectorSettings(_Table):
-    """The paper's detector (2.3.1): T_x above a band for successive intervals."""
+    """When a backend counts as slower than in its quiet past."""
 
     confidence: float = Field(
         default=0.95, gt=0.5, lt=1.0, description="Two-sided confidence of the band (2.3.1)."
     )
+    slack: float = Field(
+        default=1.0,
+        ge=0.0,
+        le=10.0,
+        allow_inf_nan=False,
+        description="cusum: standard deviations above the mean that are no evidence.",
+    )
+    threshold: float = Field(
+        default=3.0,
+        gt=0.0,
+        le=100.0,
+        allow_inf_nan=False,
+        description="cusum: evidence that signals, in standard deviations. With a slack of 1, 3 "
+        "is one false signal in some 2,000 intervals of a backend, 4 one in 15,000.",
+    )
     successive: int = Field(
-        default=2, ge=1, le=100, description="Intervals above the band that signal (2.5, step 1)."
+        default=2, ge=1, le=100, description="band: intervals in a row above it that signal (2.5)."
     )
     learn_intervals: int = Field(
         default=6, ge=3, le=10_000, description="Quiet intervals before the band is trusted."
@@ -110,6 +125,11 @@ class EstimatorSettings(_Table):
 class StrategySettings(_Table):
     """Which rule is used where there are two: ours, and the paper's for comparison."""
 
+    detect: Literal["cusum", "band"] = Field(
+        default="cusum",
+        description="cusum sums up evidence over intervals, with the backend's own load taken out; "
+        "band asks for successive intervals above a band, as the paper does (2.3.1).",
+    )
     estimate: Literal["tracked", "interval"] = Field(
         default="tracked",
         description="tracked follows rho_bg by a filter; interval takes each interval's own "

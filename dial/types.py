@@ -66,6 +66,14 @@ class Cause(StrEnum):
         """True when a neighbour takes a hardware resource."""
         return self in (Cause.CPU, Cause.NET, Cause.DISK, Cause.LLC)
 
+    @property
+    def costs_capacity(self) -> bool:
+        """True when the backend can serve less than before, so that load is better elsewhere.
+
+        Whoever takes it: the VM's own quota leaves it no more than a neighbour would.
+        """
+        return self.is_contention or self is Cause.SELF_LIMITED
+
 
 class Mode(StrEnum):
     """What the controller does with its plans."""

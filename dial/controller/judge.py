@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from dial.classifier import classify, features
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
-from dial.detector import BandSignal
+from dial.detector import Signal
 from dial.estimator import SLOWDOWN, RhoBg, learn_peak, peak_rps, utilisation
-from dial.queueing import TailCurve
+from dial.queueing import MM1, TailCurve
 from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
 
 
@@ -50,16 +50,15 @@ def judge(
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
     t_x_ms = seen.window.t_x_ms
-    band, signal = policy.detector.step(known.band, t_x_ms, learn=quiet)
-    known = replace(known, band=band)
-    if quiet and not signal.above:
+    known, signal = _detect(policy, known, seen, learn=quiet)
+    if quiet and signal.calm:
         known = _learn(policy, known, seen)
     peak = peak_rps(known.peak, policy.peak_rps.get(seen.name))
     rho_fg = _rho_fg(seen, peak)
 
     finding = _Finding(Cause.NONE, NoData("not slower than expected"))
     contention = known.contention
-    suspect = known.suspect if isinstance(t_x_ms, NoData) else None
+    suspect = None if signal.calm and not isinstance(t_x_ms, NoData) else known.suspect
     if contention is not None:
         finding, contention = _follow(policy, known, contention, seen, signal, rho_fg=rho_fg)
     elif signal.above:
@@ -78,9 +77,24 @@ def judge(
     )
 
 
+def _detect(
+    policy: Policy, known: BackendState, seen: BackendObservation, *, learn: bool
+) -> tuple[BackendState, Signal]:
+    """Ask the detector that was chosen."""
+    window = seen.window
+    if policy.strategies.detect == "band":
+        band, signal = policy.band.step(known.band, window.t_x_ms, learn=learn)
+        return replace(known, band=band), signal
+    rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
+    cusum, signal = policy.cusum.step(
+        known.cusum, window.t_x_ms, rho_fg, window.t_x_requests, learn=learn
+    )
+    return replace(known, cusum=cusum), signal
+
+
 def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:
     """Remember a quiet interval."""
-    memory = policy.detector.memory_intervals
+    memory = policy.memory_intervals
     rate_per_s = seen.window.rate_per_s
     peak_state = learn_peak(
         known.peak, rate_per_s, utilisation(seen.sample), memory_intervals=memory
@@ -115,7 +129,7 @@ def _find_cause(
         return _Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
     found = features(known.baseline, seen.window, seen.sample)
     cause, path = classify(policy.tree, found)
-    if not cause.is_contention:
+    if not cause.costs_capacity:
         return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
     evidence = _evidence(
         policy, known, cause, seen, rho_fg=rho_fg, slowdown=found["cpu_time_ratio"]
@@ -124,14 +138,19 @@ def _find_cause(
 
 
 def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservation) -> Measured:
-    """What a neighbour would have to take to make this backend as slow as it is.
+    """What a neighbour would have to take to make this backend as slow as it was lately.
 
     Whether there is one is another question: a slow database, or requests that got heavier,
-    look the same on every backend.
+    look the same on every backend.  Lately is this interval and, half as much each, those
+    before: one interval's T_x is off by too much to speak for or against a sibling.  Signed,
+    so that errors cancel.
     """
     rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
     found = _estimate(policy, _response_time(known.curve.curve(), seen, rho_fg))
-    return found.value if isinstance(found, RhoBg) else found
+    past = known.apparent_rho_bg
+    if isinstance(found, NoData):
+        return past
+    return found.mean if isinstance(past, NoData) else 0.5 * (past + found.mean)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +175,7 @@ def _evidence(
     """The CPU time a request where a cache is in contention, else T_x."""
     if cause is Cause.LLC and not isinstance(slowdown, NoData):
         return _Evidence(SLOWDOWN, slowdown, 0.0, seen.window.requests)
-    return _response_time(policy.curves.get(cause) or known.curve.curve(), seen, rho_fg)
+    return _response_time(known.curve.curve(policy.shapes.get(cause, MM1)), seen, rho_fg)
 
 
 def _response_time(
@@ -191,7 +210,7 @@ def _refine(policy: Policy, past: RhoBg, evidence: _Evidence | NoData) -> RhoBg 
 def _engage(
     policy: Policy,
     found: _Finding,
-    signal: BandSignal,
+    signal: Signal,
     suspect: Cause | None,
     *,
     siblings_rho_bg: float,
@@ -208,7 +227,7 @@ def _engage(
     neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
     it, heavier requests, or something slow that all depend on.
     """
-    if not found.cause.is_contention:
+    if not found.cause.costs_capacity:
         return (found if signal.detected else replace(found, cause=Cause.NONE)), None
     least = policy.guards.engage_rho_bg
     cause = Cause.NONE
@@ -236,7 +255,7 @@ def _follow(
     known: BackendState,
     contention: Contention,
     seen: BackendObservation,
-    signal: BandSignal,
+    signal: Signal,
     *,
     rho_fg: Measured,
 ) -> tuple[_Finding, Contention | None]:
@@ -247,7 +266,7 @@ def _follow(
     if isinstance(rho_bg, NoData):
         return _Finding(contention.cause, contention.rho_bg, contention.evidence), contention
     if policy.strategies.release == "t_x":
-        is_calm, enough = not signal.above, policy.detector.successive
+        is_calm, enough = not signal.above, policy.band.successive
     else:
         # Low, and sure enough not to be what load was moved for: of a few requests an
         # estimate of 0.06 +- 0.33 says nothing.
@@ -263,7 +282,7 @@ def _follow(
     return _Finding(contention.cause, rho_bg, contention.evidence), contention
 
 
-def _in_words(t_x_ms: Measured, signal: BandSignal, finding: _Finding) -> list[str]:
+def _in_words(t_x_ms: Measured, signal: Signal, finding: _Finding) -> list[str]:
     """The evidence a person would ask for."""
     if isinstance(t_x_ms, NoData):
         words = [f"T_x unknown: {t_x_ms.reason}"]
@@ -272,6 +291,6 @@ def _in_words(t_x_ms: Measured, signal: BandSignal, finding: _Finding) -> list[s
     else:
         words = [f"T_x {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f}"]
     words += finding.why
-    if isinstance(finding.rho_bg, RhoBg) and finding.cause.is_contention:
+    if isinstance(finding.rho_bg, RhoBg) and finding.cause.costs_capacity:
         words.append(f"rho_bg {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
     return words

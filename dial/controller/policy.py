@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pydantic import BaseModel, ConfigDict
 
 from dial.classifier import Tree
-from dial.detector import Band
+from dial.detector import Band, Cusum
 from dial.estimator import Tracker
 from dial.model import ModelDocument
 from dial.queueing import TailCurve
@@ -62,13 +62,14 @@ class Policy:
 
     Attributes
     ----------
-    detector
-        The paper's band.
+    band, cusum
+        Detectors: the paper's, and ours.
+    memory_intervals
+        Quiet intervals after which a learnt one counts 1/e, whatever is learnt.
     tree
         The classifier.
-    curves
-        Eq. 1 by resource, from the model; a cause without one uses the backend's own
-        quiet curve.
+    shapes
+        Of Eq. 1 by resource, from the model; a cause without one has M/M/1's.
     peak_rps
         r_i by backend, as configured.
     tracker
@@ -81,9 +82,11 @@ class Policy:
         Of the model that tree and curves came from.
     """
 
-    detector: Band
+    band: Band
+    cusum: Cusum
+    memory_intervals: int
     tree: Tree
-    curves: Mapping[Cause, TailCurve]
+    shapes: Mapping[Cause, TailCurve]
     peak_rps: Mapping[str, float]
     tracker: Tracker
     strategies: StrategySettings
@@ -95,14 +98,22 @@ class Policy:
         """The policy that settings and a model ask for."""
         detector = source.detector
         return cls(
-            detector=Band(
+            band=Band(
                 confidence=detector.confidence,
                 successive=detector.successive,
                 learn_intervals=detector.learn_intervals,
                 memory_intervals=detector.memory_intervals,
             ),
+            cusum=Cusum(
+                slack=detector.slack,
+                threshold=detector.threshold,
+                confidence=detector.confidence,
+                learn_intervals=detector.learn_intervals,
+                memory_intervals=detector.memory_intervals,
+            ),
+            memory_intervals=detector.memory_intervals,
             tree=source.model.decision_tree,
-            curves=source.model.tail_curves,
+            shapes=source.model.tail_shapes,
             peak_rps=source.peak_rps,
             tracker=Tracker(
                 percentile=source.percentile,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dial.classifier import QuietBaseline
-from dial.detector import BandState
+from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
-from dial.types import Cause
+from dial.types import Cause, Measured, NoData
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,15 @@ class BackendState:
     """What is remembered of one backend."""
 
     band: BandState = field(default_factory=BandState)
+    cusum: CusumState = field(default_factory=CusumState)
     baseline: QuietBaseline = field(default_factory=QuietBaseline)
     curve: QuietCurve = field(default_factory=QuietCurve)
     peak: PeakState = field(default_factory=PeakState)
     contention: Contention | None = None
     suspect: Cause | None = None
-    """Class of the last interval, if that was above the band."""
+    """Class of the last interval that was above its band, until all is calm again."""
+    apparent_rho_bg: Measured = field(default=NoData("no interval yet"))
+    """What a neighbour would have to take to make it as slow as it was lately, signed."""
 
 
 @dataclass(frozen=True, slots=True)

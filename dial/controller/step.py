@@ -26,6 +26,7 @@ Source
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dial.controller.judge import apparent_rho_bg, judge
 from dial.controller.policy import Policy
@@ -62,11 +63,13 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
     verdicts: dict[str, Verdict] = {}
     for seen in observation.backends:
         known = state.backends.get(seen.name, BackendState())
+        if seen.name in apparent:
+            known = replace(known, apparent_rho_bg=apparent[seen.name])
         backends[seen.name], verdicts[seen.name] = judge(
             policy,
             known,
             seen,
-            siblings_rho_bg=siblings.get(seen.name, 0.0),
+            siblings_rho_bg=max(0.0, siblings.get(seen.name, 0.0)),
             tick=observation.tick,
             quiet=quiet,
         )

@@ -38,6 +38,7 @@ from dataclasses import dataclass, replace
 
 from scipy.special import stdtrit
 
+from dial.detector.signal import Signal
 from dial.types import Measured, NoData
 
 _LEAST_RELATIVE_DEVIATION = 0.05
@@ -71,25 +72,6 @@ class BandState:
 
 
 @dataclass(frozen=True, slots=True)
-class BandSignal:
-    """What one interval says.
-
-    Attributes
-    ----------
-    upper_ms
-        Upper edge of the band, or why there is none yet.
-    above
-        T_x of this interval is above it.
-    detected
-        It was so for the number of successive intervals asked for.
-    """
-
-    upper_ms: Measured
-    above: bool
-    detected: bool
-
-
-@dataclass(frozen=True, slots=True)
 class Band:
     """The detector's parameters; see the module for the rule.
 
@@ -118,9 +100,7 @@ class Band:
         quantile = float(stdtrit(freedom, (1.0 + self.confidence) / 2.0))
         return state.mean_ms + quantile * deviation_ms * math.sqrt(1.0 + 1.0 / state.weight)
 
-    def step(
-        self, state: BandState, t_x_ms: Measured, *, learn: bool
-    ) -> tuple[BandState, BandSignal]:
+    def step(self, state: BandState, t_x_ms: Measured, *, learn: bool) -> tuple[BandState, Signal]:
         """Look at one interval.
 
         Parameters
@@ -131,19 +111,21 @@ class Band:
         """
         upper_ms = self.upper_ms(state)
         if isinstance(t_x_ms, NoData):
-            return state, BandSignal(upper_ms, above=False, detected=False)
+            return state, Signal(upper_ms, above=False, detected=False, calm=True)
         if isinstance(upper_ms, NoData) or t_x_ms <= upper_ms:
             if learn:
                 # A full run was a detection, not noise.
                 noise_ms = state.held_back_ms if len(state.held_back_ms) < self.successive else ()
                 for quiet_ms in (*noise_ms, t_x_ms):
                     state = self._learn(state, quiet_ms)
-            return replace(state, held_back_ms=()), BandSignal(
-                upper_ms, above=False, detected=False
+            return replace(state, held_back_ms=()), Signal(
+                upper_ms, above=False, detected=False, calm=True
             )
         run = (*state.held_back_ms, t_x_ms)[-self.successive :]
         detected = len(run) >= self.successive
-        return replace(state, held_back_ms=run), BandSignal(upper_ms, above=True, detected=detected)
+        return replace(state, held_back_ms=run), Signal(
+            upper_ms, above=True, detected=detected, calm=False
+        )
 
     def _learn(self, state: BandState, t_x_ms: float) -> BandState:
         """Welford's update, with the past fading at rate 1/memory_intervals."""

@@ -339,7 +339,7 @@ def test_a_low_estimate_releases_only_when_it_is_sure(service, sd, ended):
 def test_the_papers_release_goes_by_t_x_alone(make_service, release, ended):
     # T90 falls into the band of the even load while the victim has almost none: normal for a
     # backend with 57 requests/s, and much too slow for one with 15.
-    service = make_service(strategies={"release": release})
+    service = make_service(strategies={"detect": "band", "release": release})
     service.run(20)
     service.rho_bg["s1"] = 0.7
     service.run(6)

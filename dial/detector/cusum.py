@@ -1,0 +1,198 @@
+r"""Evidence summed up over intervals: T_x against what the backend's own load explains.
+
+Problem
+    Of 100 requests T90 is off by 13 %, and a neighbour that takes a third of a machine with
+    little load makes it half as long again: some of its intervals are above any band that
+    keeps quiet, and the next is not.  A rule that asks for successive exceedances forgets
+    the first; one that counts a single one accuses every twentieth quiet interval.
+
+Formula
+    The residual of an interval is what is left of T_x when its own load is taken out, by
+    M/M/1's T_x ~ 1/(1 - rho_fg):
+
+        x = ln( T_x (1 - rho_fg) )
+
+    With n quiet intervals of mean m and standard deviation d, (x - m)/(d sqrt(1 + 1/n)) is
+    Student's t with n - 1 degrees of freedom; z is the normal deviate of the same
+    probability.  Evidence is summed up, and never falls below 0 (Page's test):
+
+        S <- max(0, S + min(z, k + 0.97 h) - k),        detection while S >= h
+
+    One interval alone is never enough, and two that are far above are.
+
+Regimes
+    quiet
+        S is 0 nearly always.  For normal z, k = 1 and h = 3 give a false alarm in 2,000
+        intervals (Siegmund's approximation: (exp(2 b) - 1 - 2 b)/2 with b = h + 1.166), before
+        the classifier, the estimate and the siblings have their say.
+    few quiet intervals
+        t's wide tails make z small: a detector that knows little is slow to accuse.
+    few requests
+        Of fewer requests than usual T_x is less sure: d grows with sqrt(usual / now).
+    contended
+        While S > 0 intervals are held back: learnt when S is 0 again, and forgotten if it came
+        to a detection.  (Leaving out for good what is slow would narrow the band with every
+        such interval: 25 times the false alarms.)  What is more than three deviations above is
+        learnt as three: a burst of 260 ms raised an edge of 14 to 188.
+
+Source
+    Page, "Continuous inspection schemes", Biometrika 41, 1954; Siegmund, "Sequential Analysis",
+    1985.  The paper (2.3.1) has a band (:mod:`dial.detector.band`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from scipy.special import ndtri, stdtr, stdtrit
+
+from dial.detector.signal import Signal
+from dial.queueing import RHO_MAX
+from dial.types import Measured, NoData
+
+_LEAST_DEVIATION = 0.05
+"""Of x, so 5 % of T_x.
+
+A log of whole milliseconds shows six intervals of exactly 5 ms, and a band without width
+would then be left by 5.001.
+"""
+
+_LARGEST_PROBABILITY = 1.0 - 1e-15
+"""Beyond it the normal deviate is infinite."""
+
+_NOISE_DEVIATIONS = 3.0
+"""Normal noise is above it once in 740 intervals, so that the cut takes next to nothing of it."""
+
+_MOST_HELD_BACK = 50
+"""A run without detection is over after a handful; this only bounds a recording's lines."""
+
+_LEAST_T_X_MS = 1e-3
+"""Finest resolution of a log; a log of whole milliseconds can say 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class CusumState:
+    """What is remembered of one backend.
+
+    Attributes
+    ----------
+    learnt
+        Number of intervals learnt.
+    weight, mean, m2
+        The same number fading, and of x the mean and the sum of squared deviations.
+    requests
+        Mean number of requests that T_x rested on.
+    evidence
+        S.
+    held_back
+        x of intervals that are not learnt yet, the newest of them.
+    """
+
+    learnt: int = 0
+    weight: float = 0.0
+    mean: float = 0.0
+    m2: float = 0.0
+    requests: float = 0.0
+    evidence: float = 0.0
+    held_back: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cusum:
+    """The detector's parameters; see the module for the rule.
+
+    Parameters
+    ----------
+    slack : k, in standard deviations: what an interval may be above the mean for nothing.
+    threshold : h, in standard deviations.
+    confidence : two-sided; of the upper edge.
+    learn_intervals : quiet intervals before anything is said.
+    memory_intervals : intervals after which a learnt one counts 1/e.
+    """
+
+    slack: float = 1.0
+    threshold: float = 3.0
+    confidence: float = 0.95
+    learn_intervals: int = 6
+    memory_intervals: int = 300
+
+    def step(
+        self,
+        state: CusumState,
+        t_x_ms: Measured,
+        rho_fg: Measured,
+        requests: int,
+        *,
+        learn: bool,
+    ) -> tuple[CusumState, Signal]:
+        """Look at one interval.
+
+        Parameters
+        ----------
+        state : of this backend, as the last step left it.
+        t_x_ms : tail latency of the interval; ``NoData`` leaves the evidence as it is.
+        rho_fg : the backend's own utilisation; without it T_x is taken as it is.
+        requests : how many ``t_x_ms`` rests on.
+        learn : whether this interval may be quiet (no load is shifted at present).
+        """
+        idle = 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
+        if state.learnt < self.learn_intervals:
+            why = NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
+            if learn and not isinstance(t_x_ms, NoData):
+                state = self._learn(state, _residual(t_x_ms, idle), requests)
+            return state, Signal(why, above=False, detected=False, calm=True)
+
+        deviation = self._deviation(state, requests)
+        freedom = state.weight - 1.0
+        edge = state.mean + float(stdtrit(freedom, (1.0 + self.confidence) / 2.0)) * deviation
+        upper_ms = math.exp(edge) / idle
+        if isinstance(t_x_ms, NoData):
+            detected = state.evidence >= self.threshold
+            return state, Signal(upper_ms, above=False, detected=detected, calm=state.evidence == 0)
+
+        x = _residual(t_x_ms, idle)
+        probability = min(float(stdtr(freedom, (x - state.mean) / deviation)), _LARGEST_PROBABILITY)
+        z = min(float(ndtri(probability)), self.slack + 0.97 * self.threshold)
+        # What is above the threshold twice over would only take longer to be forgotten.
+        evidence = min(max(0.0, state.evidence + z - self.slack), 2.0 * self.threshold)
+        state = replace(state, evidence=evidence)
+        above = x > edge
+        detected = evidence >= self.threshold
+        held_back = (
+            (*state.held_back, min(x, state.mean + _NOISE_DEVIATIONS * deviation))[
+                -_MOST_HELD_BACK:
+            ]
+            if learn
+            else ()
+        )
+        if evidence == 0.0:
+            for noise in held_back:
+                state = self._learn(state, noise, requests)
+        state = replace(state, held_back=held_back if 0.0 < evidence < self.threshold else ())
+        return state, Signal(upper_ms, above or detected, detected, calm=evidence == 0.0)
+
+    def _deviation(self, state: CusumState, requests: int) -> float:
+        """Standard deviation of the next x about the mean learnt."""
+        learnt = max(math.sqrt(state.m2 / (state.weight - 1.0)), _LEAST_DEVIATION)
+        fewer = max(1.0, state.requests / max(requests, 1))
+        return learnt * math.sqrt((1.0 + 1.0 / state.weight) * fewer)
+
+    def _learn(self, state: CusumState, x: float, requests: int) -> CusumState:
+        """Welford's update, with the past fading at rate 1/memory_intervals."""
+        fade = 1.0 - 1.0 / self.memory_intervals
+        weight = state.weight * fade + 1.0
+        delta = x - state.mean
+        mean = state.mean + delta / weight
+        return replace(
+            state,
+            learnt=state.learnt + 1,
+            weight=weight,
+            mean=mean,
+            m2=state.m2 * fade + delta * (x - mean),
+            requests=state.requests + (requests - state.requests) / weight,
+        )
+
+
+def _residual(t_x_ms: float, idle: float) -> float:
+    return math.log(max(t_x_ms, _LEAST_T_X_MS) * idle)

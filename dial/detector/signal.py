@@ -1,0 +1,29 @@
+"""What a detector says of one interval, whichever it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dial.types import Measured
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One backend, one interval.
+
+    Attributes
+    ----------
+    upper_ms
+        What T_x was expected to be at most, or why nothing was.
+    above
+        T_x is above it, or was lately so much that it is not trusted yet: worth asking why.
+    detected
+        The backend is slower than in its quiet past.
+    calm
+        Nothing points that way: the interval may be learnt from.
+    """
+
+    upper_ms: Measured
+    above: bool
+    detected: bool
+    calm: bool

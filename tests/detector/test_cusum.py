@@ -1,0 +1,147 @@
+"""The summed-up evidence: what it takes for a detection, what is learnt, how often it is wrong."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dial.detector import Cusum, CusumState
+from dial.types import NoData
+
+CUSUM = Cusum()
+QUIET_MS = (9.0, 11.0, 10.0, 10.0, 9.5, 10.5)
+
+
+def run(detector, intervals, state=None, *, rho_fg=0.0, requests=100, learn=True):
+    """The state after some T_x, and the signal of each."""
+    state = CusumState() if state is None else state
+    signals = []
+    for t_x_ms in intervals:
+        state, signal = detector.step(state, t_x_ms, rho_fg, requests, learn=learn)
+        signals.append(signal)
+    return state, signals
+
+
+def learnt(intervals=QUIET_MS * 50, **options):
+    return run(Cusum(memory_intervals=10**9), intervals, **options)[0]
+
+
+def test_nothing_is_said_before_enough_was_learnt():
+    state, signals = run(CUSUM, (10.0, 10.0, 10.0, 10.0, 10.0, 1e6))
+    assert signals[-1].upper_ms == NoData("5 of 6 quiet intervals learnt")
+    assert not any(signal.detected for signal in signals)
+    assert state.learnt == 6
+
+
+def test_the_evidence_of_one_interval_by_hand():
+    # 300 intervals of sd d = 0.0642 of ln T_x; two of them above the mean give z = 2 (t has 299
+    # degrees of freedom), so S = 2 - 1.
+    state = learnt()
+    deviation = math.sqrt(state.m2 / (state.weight - 1.0) * (1.0 + 1.0 / state.weight))
+    after, (signal,) = run(CUSUM, (math.exp(state.mean + 2.0 * deviation),), state)
+    assert after.evidence == pytest.approx(1.0, abs=0.02)
+    assert signal.above  # the upper edge is at 1.97
+    assert not signal.detected
+    assert not signal.calm
+
+
+def test_one_interval_however_slow_is_no_detection_and_two_are():
+    _, signals = run(CUSUM, (1e6, 1e6), learnt())
+    assert [signal.detected for signal in signals] == [False, True]
+
+
+def test_slow_intervals_with_an_ordinary_one_between_are_a_detection():
+    # z at the cap of 3.9 and below 1 by turns: 2.9, 2.1 at least, and then more than 3.
+    _, signals = run(CUSUM, (15.0, 10.2, 15.0), learnt())
+    assert [signal.detected for signal in signals] == [False, False, True]
+
+
+def test_a_slow_interval_is_forgotten_in_a_few_ordinary_ones():
+    state, signals = run(CUSUM, (15.0, 10.0, 10.0, 10.0, 10.0), learnt())
+    assert state.evidence == 0.0
+    assert signals[-1].calm
+
+
+@given(rho_fg=st.floats(0.0, 0.95))
+def test_load_that_explains_t_x_is_no_evidence(rho_fg):
+    # Learnt at rho 0.2, so 8 ms idle; then M/M/1 at any other load.
+    state = learnt([t / 0.8 for t in QUIET_MS * 50], rho_fg=0.2)
+    after, (signal,) = run(CUSUM, (10.0 / (1.0 - rho_fg),), state, rho_fg=rho_fg)
+    assert after.evidence == 0.0
+    assert not signal.above
+
+
+def test_t_x_of_few_requests_is_less_sure():
+    state = learnt()
+    few, _ = run(CUSUM, (12.0,), state, requests=25)
+    many, _ = run(CUSUM, (12.0,), state, requests=400)
+    # A quarter of the usual 100 requests: twice the deviation.  More than usual changes nothing.
+    assert few.evidence < 0.6 * many.evidence
+    assert many.evidence == pytest.approx(run(CUSUM, (12.0,), state)[0].evidence)
+
+
+def test_an_interval_without_t_x_leaves_the_evidence_as_it_is():
+    before, _ = run(CUSUM, (13.0,), learnt())
+    after, (signal,) = run(CUSUM, (NoData("3 requests; 20 are needed"),), before)
+    assert after == before
+    assert not signal.calm
+
+
+def test_a_single_burst_is_learnt_as_three_deviations_and_not_as_it_was():
+    before = learnt()
+    edge_ms = run(CUSUM, (10.0,), before)[1][0].upper_ms
+    after, signals = run(Cusum(memory_intervals=10**9), (260.0, *(10.0,) * 4), before)
+    assert signals[-1].upper_ms < 1.02 * edge_ms
+    assert after.learnt == before.learnt + 5
+
+
+def test_contention_is_never_learnt():
+    before = learnt()
+    during, _ = run(CUSUM, (40.0,) * 500, before)
+    assert (during.mean, during.m2, during.learnt) == (before.mean, before.m2, before.learnt)
+
+
+def test_while_load_is_shifted_nothing_is_learnt():
+    before = learnt()
+    assert run(CUSUM, (10.0,) * 20, before, learn=False)[0].learnt == before.learnt
+
+
+def test_a_detection_ends_within_six_ordinary_intervals_however_long_it_lasted():
+    state, _ = run(CUSUM, (1e6,) * 1000, learnt())
+    _, signals = run(CUSUM, (10.0,) * 6, state)
+    assert not signals[-1].detected
+
+
+def test_a_log_that_knows_whole_milliseconds_only_accuses_nobody_of_a_tenth():
+    _, signals = run(CUSUM, (5.1,) * 50, learnt((5.0,) * 50))
+    assert not any(signal.detected for signal in signals)
+
+
+def test_false_alarms_are_as_rare_as_the_module_says():
+    """Normal residuals: one in 2,000 intervals; 60,000 of them give 30, off by 6 (one sd)."""
+    random = np.random.default_rng(1)
+    detector = Cusum(memory_intervals=10**9)
+    state = learnt(np.exp(random.normal(2.0, 0.2, 2_000)))
+    alarms = 0
+    for t_x_ms in np.exp(random.normal(2.0, 0.2, 60_000)):
+        state, signal = detector.step(state, float(t_x_ms), 0.0, 100, learn=True)
+        if signal.detected:
+            alarms += 1
+            state = CusumState(state.learnt, state.weight, state.mean, state.m2, state.requests)
+    assert 12 <= alarms <= 48
+
+
+@given(
+    intervals=st.lists(
+        st.one_of(st.just(NoData("?")), st.floats(0.0, 1e12)), min_size=1, max_size=40
+    ),
+    rho_fg=st.one_of(st.just(NoData("?")), st.floats(0.0, 1.0)),
+    requests=st.integers(0, 10**9),
+)
+def test_no_input_breaks_it(intervals, rho_fg, requests):
+    state, signals = run(CUSUM, intervals, rho_fg=rho_fg, requests=requests)
+    assert 0.0 <= state.evidence <= 2.0 * CUSUM.threshold
+    assert all(math.isfinite(v) for v in (state.mean, state.m2, state.weight))
+    assert all(isinstance(s.upper_ms, NoData) or s.upper_ms > 0.0 for s in signals)
