@@ -8,8 +8,11 @@ VENV    := .venv
 UV      := $(VENV)/bin/uv
 UV_PIN  := 0.13.8
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
-PACKAGES := dial-lb dial-lb-haproxy dial-lab
+PACKAGES := dial-lb dial-lb-haproxy dial-lab dial-training
 EDITABLE := -e . -e lb-adapters/haproxy -e lab
+EDITABLE_DEV := -e training
+COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+  $(PACKAGES:%=--no-emit-package %) --custom-compile-command "make lock" --group build
 
 .PHONY: help setup setup-dev lock demo test check reference bench clean
 
@@ -28,20 +31,16 @@ $(VENV)/.setup: requirements.lock pyproject.toml lb-adapters/haproxy/pyproject.t
 	@$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
-$(VENV)/.setup-dev: $(VENV)/.setup requirements-dev.lock
+$(VENV)/.setup-dev: $(VENV)/.setup requirements-dev.lock training/pyproject.toml
 	@scripts/system-packages dev
 	@$(UV) pip install --quiet --python $(VENV)/bin/python --require-hashes -r requirements-dev.lock
+	@$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation $(EDITABLE_DEV)
 	@touch $@
 
 lock: ## resolve anew into the two lock files (exact versions, hashes, no index)
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-package dial-lb --no-emit-package dial-lb-haproxy --no-emit-package dial-lab \
-	  --group build --custom-compile-command "make lock" \
-	  pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml -o requirements.lock
-	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
-	  --no-emit-package dial-lb --no-emit-package dial-lb-haproxy --no-emit-package dial-lab \
-	  --group build --group lint --group test --constraint requirements.lock --custom-compile-command "make lock" \
-	  pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml -o requirements-dev.lock
+	$(COMPILE) pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml -o requirements.lock
+	$(COMPILE) --group lint --group test --constraint requirements.lock \
+	  pyproject.toml lb-adapters/haproxy/pyproject.toml lab/pyproject.toml training/pyproject.toml -o requirements-dev.lock
 
 demo: setup ## the main job on real parts: out/demo/report.json and out/demo/timeline.png
 	@$(VENV)/bin/dial-lab demo

@@ -1,0 +1,1 @@
+"""From experiments in the lab to a data set, to models, to their accuracy."""

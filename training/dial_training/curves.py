@@ -1,0 +1,149 @@
+"""Eq. 1 of each resource: fitted through quiet and contended windows.
+
+Problem
+    Find c0, c1, c2 >= 0 with T_x = c0 + c1 u + c2 u^2, u = 1/(1 - rho_fg - rho_bg).
+
+Two forms
+    absolute
+        In milliseconds.  Right for the application and the machines it was fitted on; for
+        another application every coefficient is wrong by the ratio of the service times.
+    shape
+        T_x = scale * f(u), f(1) = 1: the *shape* f, of the resource, is trained, the scale,
+        T_x of the idle backend, is the mean of T_x / f(u) over the backend's own quiet past, as
+        :class:`dial.estimator.QuietCurve` learns it.  It is fitted by turns: scales for the last
+        shape, then the shape for these scales.  This is what a model holds.
+
+Source
+    Javadi and Gandhi, IEEE TCC 2019, 2.3.3 and Fig. 5.  Departures: coefficients are not
+    negative, the error minimised is the relative one (:func:`dial.queueing.fit_tail_curve`),
+    points above rho = 0.95 are left out, and the shape is new.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from dial.queueing import MM1, RHO_MAX, TailCurve, fit_tail_curve
+from dial.types import Cause
+from dial_training.replay import Studied
+from dial_training.windows import Point, points
+
+Place = tuple[str, str]
+"""Session and machine: what has a scale of its own."""
+
+_TURNS = 20
+"""The shape's coefficients stand still to four digits after five."""
+
+
+def quiet_points(studied: Studied) -> list[Point]:
+    """The windows of a session's learning phase."""
+    session = studied.session
+    return [
+        point
+        for machine, ticks in studied.quiet.items()
+        for point in points(session.session, machine, Cause(session.resource), ticks)
+    ]
+
+
+def case_points(studied: Studied) -> list[Point]:
+    """The windows of a session's cases.
+
+    Left out: cases whose requests cost more or less than in learning (they lie on another
+    curve), those that no neighbour but the VM's own limit slows, and neighbours whose true
+    rho_bg was not measured.
+    """
+    session = studied.session
+    found: list[Point] = []
+    for judged in studied.cases:
+        truth, place = judged.case.truth, (session.session, judged.case.machine)
+        if truth.cost_factor != 1.0:
+            continue
+        if truth.label.is_contention:
+            if truth.rho_bg_true is not None:
+                found += points(*place, truth.label, judged.ticks, truth.rho_bg_true)
+        elif truth.label in (Cause.NONE, Cause.LOAD):
+            found += points(*place, Cause(session.resource), judged.ticks)
+    return found
+
+
+def curve_points(studied: Studied) -> list[Point]:
+    """All windows of a session that lie on the curve of its resource.
+
+    Only of machines that had a neighbour in the session.  The others may be of another kind:
+    beside a victim whose working set fills the cache run siblings with a small one, which
+    are five times as fast.
+    """
+    visited = {j.case.machine for j in studied.cases if j.case.truth.label.is_contention}
+    found = (*quiet_points(studied), *case_points(studied))
+    return [p for p in found if p.machine in visited]
+
+
+def fit_curves(found: Iterable[Point]) -> dict[Cause, TailCurve]:
+    """Eq. 1 in milliseconds, of each resource with a neighbour among the points."""
+    return {
+        resource: fit_tail_curve([p.rho for p in of], [p.t_x_ms for p in of])
+        for resource, of in _by_resource(found).items()
+    }
+
+
+def fit_shapes(found: Iterable[Point], quiet: Iterable[Point]) -> dict[Cause, TailCurve]:
+    """Eq. 1 over the T_x of the idle backend: coefficients that add up to 1.
+
+    Parameters
+    ----------
+    found : windows to fit.
+    quiet : windows of the learning phases, which set the scales.
+    """
+    learning = list(quiet)
+    shapes = {}
+    for resource, of in _by_resource(found).items():
+        shape = MM1
+        for _ in range(_TURNS):
+            scale_ms = scales_ms(learning, shape)
+            known = [p for p in of if (p.session, p.machine) in scale_ms]
+            ratios = [p.t_x_ms / scale_ms[p.session, p.machine] for p in known]
+            fitted = fit_tail_curve([p.rho for p in known], ratios)
+            shape = fitted.scaled(1.0 / fitted.t_x_ms(0.0))
+        shapes[resource] = shape
+    return shapes
+
+
+def scales_ms(quiet: Iterable[Point], shape: TailCurve) -> dict[Place, float]:
+    """T_x of each idle backend, from its quiet past."""
+    ratios: dict[Place, list[float]] = defaultdict(list)
+    for p in quiet:
+        if p.rho_fg < RHO_MAX:
+            ratios[p.session, p.machine].append(p.t_x_ms / shape.t_x_ms(p.rho_fg))
+    return {place: float(np.mean(of)) for place, of in ratios.items()}
+
+
+def own_curves(quiet: Sequence[Point], shape: TailCurve) -> dict[Place, TailCurve]:
+    """Each backend's curve in milliseconds: its scale times the shape."""
+    return {place: shape.scaled(scale) for place, scale in scales_ms(quiet, shape).items()}
+
+
+def relative_errors(of: Iterable[tuple[Point, TailCurve]]) -> list[float]:
+    """|T_x predicted - measured| / measured, where Eq. 1 is valid."""
+    return [abs(c.t_x_ms(p.rho) - p.t_x_ms) / p.t_x_ms for p, c in of if p.rho <= RHO_MAX]
+
+
+def rho_bg_errors(of: Iterable[tuple[Point, TailCurve]]) -> list[float]:
+    """|rho_bg by the inverse of Eq. 1 - true| of contended windows, the resource given."""
+    return [
+        abs(min(max(c.utilisation(p.t_x_ms) - p.rho_fg, 0.0), 1.0) - p.rho_bg)
+        for p, c in of
+        if p.contended and p.rho <= RHO_MAX
+    ]
+
+
+def _by_resource(found: Iterable[Point]) -> Mapping[Cause, list[Point]]:
+    """Points by resource; one without any neighbour has no Eq. 1 to tell."""
+    by: dict[Cause, list[Point]] = defaultdict(list)
+    for p in found:
+        by[p.resource].append(p)
+    return {
+        resource: by[resource] for resource in sorted(by) if any(p.contended for p in by[resource])
+    }

@@ -1,0 +1,210 @@
+"""A data set run through the product's own ``step``, case by case.
+
+What is trained and what is measured must be what the product does, so nothing of it is
+written anew here: the controller's step is folded over the observations, and verdicts and
+learnt baselines are read from its state and its plans.
+
+A case is judged from what was *learnt*, not from what happened before it:
+
+    learnt state      step over the session's learning phase
+    case              step over the case's own ticks, from the learnt state
+
+so that cases are independent of each other, of their order and of the rests between them.
+Plans are not applied (the shadow mode of the product): load stays even throughout.
+
+Where the lab put neighbours on several machines at once, to get as many cases out of one
+run, a case sees its own machine and those without a neighbour.  A real controller that sees
+most of its backends hit at once holds on purpose, and that is another experiment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from dial.classifier import FEATURES, QuietBaseline, features
+from dial.controller.policy import Policy, PolicySource
+from dial.controller.state import State
+from dial.controller.step import step
+from dial.model import FORMAT, LeafDocument, ModelDocument
+from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, StrategySettings
+from dial.types import BackendObservation, Cause, Measured, NoData, Observation, Verdict
+from dial_training.dataset import LEARN, Case, Session
+from dial_training.tiers import PROBE, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedTick:
+    """One backend in one tick, and what the product held of it.
+
+    Attributes
+    ----------
+    seen
+        What there was to go by.
+    interval_s
+        Length of the tick.
+    verdict
+        The product's.
+    baseline
+        The quiet past that the tick was compared with.
+    """
+
+    seen: BackendObservation
+    interval_s: float
+    verdict: Verdict
+    baseline: QuietBaseline
+
+    @property
+    def above(self) -> bool:
+        """Whether T_x is above the detector's band: only then the tree is asked."""
+        t_x_ms, upper_ms = self.seen.window.t_x_ms, self.verdict.expected_t_x_ms
+        if isinstance(t_x_ms, NoData) or isinstance(upper_ms, NoData):
+            return False
+        return t_x_ms > upper_ms
+
+    @property
+    def features(self) -> dict[str, Measured]:
+        """What the tree is shown.
+
+        After a tick above the band the baseline is still the one before it, so these are
+        the very values that the product's classifier gets.
+        """
+        return features(self.baseline, self.seen.window, self.seen.sample)
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedCase:
+    """A case and what the product held of each of its ticks."""
+
+    case: Case
+    ticks: tuple[JudgedTick, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Studied:
+    """One session in one tier: what was learnt, and every interval compared with that.
+
+    Attributes
+    ----------
+    session
+        The recording.
+    tier
+        The metrics that there were.
+    state
+        Of the controller after the learning phase.
+    quiet
+        The learning phase by machine.
+    cases
+        Judged without a tree, which would stop comparing once it has named a neighbour.
+    """
+
+    session: Session
+    tier: Tier
+    state: State
+    quiet: dict[str, tuple[JudgedTick, ...]]
+    cases: tuple[JudgedCase, ...]
+
+
+def policy(model: ModelDocument, percentile: float) -> Policy:
+    """The product as shipped, with ``model``: every setting at its default."""
+    return Policy.of(
+        PolicySource(
+            percentile=percentile,
+            detector=DetectorSettings(),
+            estimator=EstimatorSettings(),
+            strategies=StrategySettings(),
+            guards=GuardSettings(),
+            peak_rps={},
+            model=model,
+        )
+    )
+
+
+def blind(percentile: float) -> Policy:
+    """The product without a tree: it never names a neighbour, and goes on comparing."""
+    nothing = ModelDocument(
+        format=FORMAT,
+        name="none",
+        card={},
+        features=list(FEATURES),
+        tree=LeafDocument(cause=Cause.NONE),
+    )
+    return policy(nothing, percentile)
+
+
+def study(session: Session, percentile: float, tier: Tier = PROBE) -> Studied:
+    """Learn the quiet phase, then compare every interval of every case with it.
+
+    No model has a part in it.  The lab knows that the learning phase is quiet, so a false
+    alarm in it must not keep the controller from learning: there is no tree there either.
+    """
+    product = blind(percentile)
+    machines = frozenset(session.quiet_rps)
+    at = [
+        index
+        for index, tick in enumerate(session.ticks)
+        if all(truth.phase == LEARN for truth in tick.truths.values())
+    ]
+    state, quiet = _fold(product, State(), _observations(session, at, machines, tier))
+    cases = _judged(product, session, tier, state)
+    return Studied(session, tier, state, quiet, tuple(cases))
+
+
+def judge_cases(product: Policy, studied: Studied) -> Iterator[JudgedCase]:
+    """Every case of a session as the product judges it, each from the learnt state."""
+    return _judged(product, studied.session, studied.tier, studied.state)
+
+
+def judge_part(
+    product: Policy, studied: Studied, case: Case, at: Sequence[int]
+) -> tuple[JudgedTick, ...]:
+    """Some ticks of one case as the product judges them, from the learnt state."""
+    observations = _observations(studied.session, at, _visible(case), studied.tier)
+    return _fold(product, studied.state, observations)[1][case.machine]
+
+
+def _judged(product: Policy, session: Session, tier: Tier, state: State) -> Iterator[JudgedCase]:
+    shared: dict[tuple[int, frozenset[str]], dict[str, tuple[JudgedTick, ...]]] = {}
+    for case in session.cases():
+        visible = _visible(case)
+        # Cases of a stage without any neighbour see the same: once is enough for all.
+        key = (case.at[0], visible)
+        if key not in shared:
+            observations = _observations(session, case.at, visible, tier)
+            shared[key] = _fold(product, state, observations)[1]
+        yield JudgedCase(case, shared[key][case.machine])
+
+
+def _visible(case: Case) -> frozenset[str]:
+    """The case's machine, and those without a neighbour."""
+    truths = case.session.ticks[case.at[0]].truths
+    return frozenset(
+        machine
+        for machine, truth in truths.items()
+        if machine == case.machine or not truth.label.is_contention
+    )
+
+
+def _observations(
+    session: Session, at: Sequence[int], visible: frozenset[str], tier: Tier
+) -> list[Observation]:
+    found = []
+    for index in at:
+        observation = session.ticks[index].observation
+        backends = tuple(tier.mask(b) for b in observation.backends if b.name in visible)
+        found.append(replace(observation, backends=backends))
+    return found
+
+
+def _fold(
+    product: Policy, state: State, observations: Sequence[Observation]
+) -> tuple[State, dict[str, tuple[JudgedTick, ...]]]:
+    ticks: dict[str, list[JudgedTick]] = {}
+    for observation in observations:
+        state, plan = step(product, state, observation)
+        for seen, planned in zip(observation.backends, plan.backends, strict=True):
+            baseline = state.backends[seen.name].baseline
+            ticks.setdefault(seen.name, []).append(
+                JudgedTick(seen, observation.interval_s, planned.verdict, baseline)
+            )
+    return state, {name: tuple(found) for name, found in ticks.items()}
