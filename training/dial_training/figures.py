@@ -34,6 +34,7 @@ COLOURS = {
     Cause.DISK: "#009E73",
     Cause.LLC: "#CC79A7",
     Cause.SELF_LIMITED: "#E69F00",
+    Cause.UNKNOWN: "#4D4D4D",
 }
 _INK = "#222222"
 _FAINT = "#8A8A8A"

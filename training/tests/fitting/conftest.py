@@ -55,6 +55,7 @@ class Stage:
 
     neighbours: Mapping[str, tuple[Cause, float]] = field(default_factory=dict)
     rate_factor: float = 1.0
+    cost_factor: float = 1.0
     ticks: int = 15
     program: str = "simulated"
 
@@ -123,8 +124,8 @@ class Simulation:
 
     def _backend(self, machine: str, now_s: float, stage: Stage, load: float) -> BackendObservation:
         cause, rho_bg = stage.neighbours.get(machine, (Cause.NONE, 0.0))
-        rho_fg = load * stage.rate_factor
-        requests = max(int(self.random.poisson(rho_fg * PEAK_RPS * INTERVAL_S)), 1)
+        rho_fg = load * stage.rate_factor * stage.cost_factor
+        requests = max(int(self.random.poisson(load * stage.rate_factor * PEAK_RPS * INTERVAL_S)), 1)
         idle = max(1.0 - rho_fg - rho_bg, 0.02)
         # Of the 90th percentile of that many exponential times: sqrt(p / ((1 - p) n)) / L.
         error = np.exp(self.random.normal(0.0, np.sqrt(9.0 / requests) / P90))
@@ -138,7 +139,7 @@ class Simulation:
             t_mean_ms=t_x_ms / P90,
             t_c_ms=self._about(0.5 * (1.0 + 8.0 * rho_bg * (cause is Cause.NET))),
         )
-        sample = self._sample(now_s, cause, rho_bg, window.rate_per_s)
+        sample = self._sample(now_s, cause, rho_bg, window.rate_per_s * stage.cost_factor)
         return BackendObservation(
             machine, window, sample, ServerState(machine, 100, 100, True, 0, 0, 0)
         )
@@ -171,7 +172,7 @@ class Simulation:
 
 def _truth(session: str, number: int, machine: str, stage: Stage) -> Truth:
     cause, rho_bg = stage.neighbours.get(machine, (Cause.NONE, 0.0))
-    if cause is Cause.NONE and stage.rate_factor != 1.0:
+    if cause is Cause.NONE and (stage.rate_factor, stage.cost_factor) != (1.0, 1.0):
         cause = Cause.LOAD
     return Truth(
         phase=STAGE,
@@ -182,7 +183,7 @@ def _truth(session: str, number: int, machine: str, stage: Stage) -> Truth:
         rho_bg_asked=rho_bg,
         rho_bg_true=rho_bg,
         rate_factor=stage.rate_factor,
-        cost_factor=1.0,
+        cost_factor=stage.cost_factor,
     )
 
 
