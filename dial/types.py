@@ -99,7 +99,7 @@ class RequestWindow:
     Their times are in no percentile: a fast error must not make a backend look fast.
     """
     rate_per_s: float
-    """Requests per second over the tick."""
+    """Requests that arrived per second over the tick."""
     t_x_ms: Measured
     """The x-th percentile of the response time of the requests that succeeded."""
     t_x_requests: int
@@ -111,6 +111,11 @@ class RequestWindow:
     """Their mean response time."""
     t_c_ms: Measured
     """The x-th percentile of the connect time, of new connections only."""
+    served_per_s: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """Requests that ended per second: fewer than arrived while a queue grows.
+
+    The default is what recordings of before this field say of it.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,12 @@ Formula
 
         y_predicted = alpha + beta n,     feature = (y + e) / (y_predicted + e)
 
-    with n the request rate, alpha and beta non-negative, and e the least of y that means
-    anything: where next to nothing is predicted, next to nothing measured is no news.  For a
-    metric that load does not explain (T_c, the memory's latency) the prediction is the quiet
-    mean.  For one that is a fraction already and near 0 in quiet times the feature is the
-    difference from its quiet mean.
+    with n the requests served a second (work is done for what is served, not for what
+    waits), alpha and beta non-negative, and e the least of y that means anything: where next
+    to nothing is predicted, next to nothing measured is no news.  For a metric that load does
+    not explain (T_c, the memory's latency) the prediction is the quiet mean.  For one that is
+    a fraction already and near 0 in quiet times the feature is the difference from its quiet
+    mean.
 
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.3.2 (normalising by a linear prediction) and 4.3.1
@@ -40,15 +41,15 @@ from dial.types import AgentSample, Measured, NoData, RequestWindow
 FEATURES: dict[str, str] = {
     "requests_ratio": "request rate / its quiet mean",
     "errors_fraction": "requests that failed / requests",
-    "cpu_time_ratio": "CPU time (user and system) / predicted from the request rate",
+    "cpu_time_ratio": "CPU time (user and system) / predicted from the requests served",
     "cpu_wait_excess": "CPU time wanted and not given (steal and run-queue wait) for each CPU "
     "second used, above the quiet mean",
     "throttled_excess": "fraction of periods in which the VM's own CPU quota throttled it, above "
     "the quiet mean",
-    "iowait_ratio": "CPUs idle while waiting for the disk / predicted from the request rate",
-    "io_pressure_ratio": "fraction of time some task waited for I/O / predicted from the request "
-    "rate",
-    "disk_busy_ratio": "fraction of time the disk was busy / predicted from the request rate",
+    "iowait_ratio": "CPUs idle while waiting for the disk / predicted from the requests served",
+    "io_pressure_ratio": "fraction of time some task waited for I/O / predicted from the requests "
+    "served",
+    "disk_busy_ratio": "fraction of time the disk was busy / predicted from the requests served",
     "retransmit_fraction": "TCP segments retransmitted / segments sent",
     "t_c_ratio": "T_c, the tail of the connect time, / its quiet mean",
     "memory_reload_ratio": "latency of memory that others could have evicted / its quiet mean",
@@ -147,7 +148,7 @@ class QuietBaseline:
     ) -> QuietBaseline:
         """Learn one quiet interval; metrics that are missing leave theirs unchanged."""
         fade = 1.0 - 1.0 / memory_intervals
-        n = window.rate_per_s
+        n = _served_per_s(window)
         learnt: dict[str, Line | Mean] = {}
         for name, y in _metrics(window, sample).items():
             if isinstance(y, NoData):
@@ -170,7 +171,7 @@ def features(
         ``NoData`` with that reason.
     """
     now = _metrics(window, sample)
-    n = window.rate_per_s
+    n = _served_per_s(window)
     found: dict[str, Measured] = {
         "requests_ratio": _ratio(now["requests"], baseline.requests.value(), 0.0),
         "errors_fraction": (
@@ -204,6 +205,11 @@ def cpu_time_cores(sample: AgentSample) -> Measured:
     if isinstance(sample.cpu_sys_cores, NoData):
         return sample.cpu_sys_cores
     return sample.cpu_usr_cores + sample.cpu_sys_cores
+
+
+def _served_per_s(window: RequestWindow) -> float:
+    served = window.served_per_s
+    return window.rate_per_s if isinstance(served, NoData) else served
 
 
 def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, Measured]:

@@ -106,4 +106,5 @@ class Observer:
             t_x_requests=closed.t_x_requests,
             t_mean_ms=closed.t_mean_ms,
             t_c_ms=closed.t_c_ms,
+            served_per_s=closed.requests / interval_s,
         )

@@ -8,18 +8,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dial_lab import app
-from dial_lab.addresses import START_WAIT_S, Address, wait_for_port
+from dial_lab.addresses import START_WAIT_S, wait_for_port
 from dial_lab.processes import Children
 from dial_lab.topology import Machine
+from dial_lab.vms import Vm
 
 
 def start_app(
     children: Children,
     machine: Machine,
-    address: Address,
+    vm: Vm,
     options: Sequence[str] = (),
     *,
-    enter: Sequence[str] = (),
     wait_s: float = START_WAIT_S,
 ) -> subprocess.Popen[bytes]:
     """Start the application in the machine's VM and wait until it listens.
@@ -29,14 +29,11 @@ def start_app(
     children
         Whose program it becomes.
     machine
-        Where it runs.
-    address
-        Where it is to listen.
+        Whose VM it is.
+    vm
+        Where it runs there, and listens.
     options
         Further ones of :mod:`dial_lab.app`, as on a command line.
-    enter
-        Start of a command line that runs the rest of it in the VM, where that is more than a
-        control group.
     wait_s
         How long it may take to listen.
     """
@@ -44,13 +41,13 @@ def start_app(
         f"app-{machine.name}",
         # -I -S: no site packages, which would cost a third of a core half a second.
         [
-            *enter,
+            *vm.enter,
             *(sys.executable, "-I", "-S", str(Path(app.__file__))),
-            *("--host", address.host, "--port", str(address.port)),
+            *("--host", vm.address.host, "--port", str(vm.address.port)),
             *options,
         ],
         cores=[machine.core],
         join=machine.tenant_files(),
     )
-    wait_for_port(address, children, wait_s)
+    wait_for_port(vm.address, children, wait_s)
     return process

@@ -26,6 +26,7 @@ from dial_lab.processes import Children
 from dial_lab.run import Request
 from dial_lab.scenarios import scenario
 from dial_lab.topology import machines
+from dial_lab.vms import Vm
 
 GUEST = Guest("s3")
 
@@ -156,7 +157,7 @@ def test_a_guest_boots_runs_the_application_sees_no_neighbour_and_leaves_nothing
         with guests([machine], children) as vms:
             guest = vms["t1"]
             address = Address(guest.address, 8080)
-            tenant.start_app(children, machine, address, enter=guest.enter, wait_s=20.0)
+            tenant.start_app(children, machine, Vm(address, guest.enter), wait_s=20.0)
             with socket.create_connection(address) as client:
                 client.sendall(b"GET /work?bytes=5 HTTP/1.1\r\n\r\n")
                 answer = b""

@@ -19,6 +19,7 @@ from dial_lab.processes import Children
 from dial_lab.resources import CPU
 from dial_lab.tenant import start_app
 from dial_lab.topology import machines, place
+from dial_lab.vms import Vm
 
 pytestmark = pytest.mark.root
 
@@ -123,7 +124,7 @@ def test_neighbour_takes_the_share_it_is_told(
     core = off_the_machines_core
     with machines(cgroups, ["t1"], [core]) as (machine,), Children(tmp_path) as children:
         address = Address("127.0.0.1", *free_ports(1))
-        start_app(children, machine, address)
+        start_app(children, machine, Vm(address, ()))
         measured = calibrate(children, CPU, machine, address, rho_bg=rho_bg, seconds=2.0)
     # 0.3 of a core at 2 ms a request is 150 req/s, a little less with the app's own cost.
     assert 100.0 < measured.quiet_rps < 160.0

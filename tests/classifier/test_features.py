@@ -116,6 +116,15 @@ def test_an_idle_cost_is_told_from_the_slope_where_load_swings():
     assert features(swung, window(400.0), now)["cpu_time_ratio"] == pytest.approx(1.0)
 
 
+def test_work_is_compared_with_what_was_served_and_not_with_what_waits():
+    # 100 requests arrive and 40 are served: the CPU time of 40 is 0.10.
+    overloaded = replace(window(100.0), served_per_s=40.0)
+    now = replace(QUIET, cpu_usr_cores=0.20, cpu_sys_cores=0.02)
+    found = features(BASELINE, overloaded, now)
+    assert found["cpu_time_ratio"] == pytest.approx(0.24 / 0.12)
+    assert found["requests_ratio"] == pytest.approx(1.0)
+
+
 # ---------------------------------------------------------------- what is missing
 
 

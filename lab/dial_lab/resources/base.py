@@ -34,14 +34,15 @@ class Cost:
     fixed
         Further parameters, the same for all requests, as they stand in a URL.
     new_connections
-        Whether the balancer opens a connection to the backend for each request.
+        Whether the balancer opens a connection to the backend for each request: the connect
+        time is one of the paper's signals (T_c, section 4.3.1), and a kept connection has none.
     """
 
     parameter: str = "cpu_us"
     mean: float = 2000.0
     step: int = 1
     fixed: str = ""
-    new_connections: bool = False
+    new_connections: bool = True
 
     def target(self, amount: int) -> str:
         """The request target that asks for ``amount``.

@@ -11,11 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dial_lab import tenant
-from dial_lab.addresses import Address, free_ports
+from dial_lab.addresses import Address
 from dial_lab.neighbours import compiler
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import Machine
+from dial_lab.vms import vms
 
 
 def _stress_ng(_: Path, seconds: int) -> list[str]:
@@ -44,15 +45,11 @@ class CpuResource:
     def tenants(
         self, machines: Sequence[Machine], children: Children
     ) -> Iterator[Mapping[str, Address]]:
-        """Applications on loopback."""
-        ports = free_ports(len(machines))
-        addresses = {
-            machine.name: Address("127.0.0.1", port)
-            for machine, port in zip(machines, ports, strict=True)
-        }
-        for machine in machines:
-            tenant.start_app(children, machine, addresses[machine.name])
-        yield addresses
+        """One application in each VM."""
+        with vms(machines) as places:
+            for machine in machines:
+                tenant.start_app(children, machine, places[machine.name])
+            yield {name: vm.address for name, vm in places.items()}
 
     def start_neighbour(
         self,

@@ -34,11 +34,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dial_lab import loopdisk, tenant
-from dial_lab.addresses import Address, free_ports
+from dial_lab.addresses import Address
 from dial_lab.neighbours import sqlite
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import Machine
+from dial_lab.vms import vms
 
 BYTES_PER_S = 10 * 2**20
 """Of each disk: a read of 64 KiB takes 6.25 ms, so a machine serves some 140 of them a second,
@@ -132,22 +133,20 @@ class DiskResource:
     def tenants(
         self, machines: Sequence[Machine], children: Children
     ) -> Iterator[Mapping[str, Address]]:
-        """Applications on loopback, each with a file on its machine's disk."""
+        """One application in each VM, with a file on its machine's disk."""
         names = [machine.name for machine in machines]
         cores = sorted(os.sched_getaffinity(0))
         apps: list[subprocess.Popen[bytes]] = []
-        with loopdisk.disks(self.directory, names, children, bytes_per_s=BYTES_PER_S, cores=cores):
-            ports = free_ports(len(machines))
-            addresses = {
-                name: Address("127.0.0.1", port) for name, port in zip(names, ports, strict=True)
-            }
+        with (
+            loopdisk.disks(self.directory, names, children, bytes_per_s=BYTES_PER_S, cores=cores),
+            vms(machines) as places,
+        ):
             try:
                 for machine in machines:
                     file = loopdisk.tenant_file(self.directory, machine.name)
-                    address = addresses[machine.name]
                     options = ("--disk-file", str(file))
-                    apps.append(tenant.start_app(children, machine, address, options))
-                yield addresses
+                    apps.append(tenant.start_app(children, machine, places[machine.name], options))
+                yield {name: vm.address for name, vm in places.items()}
             finally:
                 # Before their disks go: an open file keeps them mounted.
                 for app in apps:

@@ -6,8 +6,6 @@ How the NIC is shared, and why its neighbour's share is a number, is the subject
 - Answers of 16 kB, and little CPU time: at 40 Mbit/s the NIC saturates at 300 answers a
   second, for which the application needs half of its CPU time (637 a second by the
   utilisation law).
-- A new connection for each request, because the connect time is the paper's own signal of
-  a busy network (T_c, section 4.3.1), and a kept connection has none.
 - The neighbour is real TCP, as greedy as its class lets it be: a bulk transfer, or answers of
   a memcached.  It runs on the harness' cores: CPU time is not what it is about.
 """
@@ -21,24 +19,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from dial_lab import links, tenant
+from dial_lab import tenant
 from dial_lab.addresses import Address, wait_for_port
 from dial_lab.links import Link, inside
 from dial_lab.neighbours import memcached
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import Machine
+from dial_lab.vms import link_of, vms
 
-NIC_BIT_S = 40_000_000
 ANSWER_BYTES = 16_000
-COST = Cost("bytes", float(ANSWER_BYTES), fixed="cpu_us=100", new_connections=True)
+COST = Cost("bytes", float(ANSWER_BYTES), fixed="cpu_us=100")
 FLOWS = 4
 """Of the neighbour; more than one, so that a loss does not leave the NIC to the tenant."""
 
 VALUE_BYTES = 400_000
 """Of memcached's answers; it has no more than a megabyte."""
 
-_APP_PORT = 8080
 _SINK_PORT = 5201
 _MEMCACHED_PORT = 11211
 
@@ -97,21 +94,17 @@ class NetResource:
     def tenants(
         self, machines: Sequence[Machine], children: Children
     ) -> Iterator[Mapping[str, Address]]:
-        """Applications in a VM's namespace each, and a sink for each neighbour's traffic."""
-        with links.links(_link(machine) for machine in machines):
-            addresses = {}
+        """One application in each VM, and a sink for each neighbour's traffic."""
+        with vms(machines) as places:
             for machine in machines:
-                link = _link(machine)
-                address = Address(link.vm_address, _APP_PORT)
-                tenant.start_app(children, machine, address, enter=inside(link.vm))
-                sink = Address(link.balancer_address, _SINK_PORT)
+                tenant.start_app(children, machine, places[machine.name])
+                sink = Address(link_of(machine).balancer_address, _SINK_PORT)
                 children.start(
                     f"sink-{machine.name}",
                     ["iperf3", "--server", "--bind", sink.host, "--port", str(sink.port)],
                 )
                 wait_for_port(sink, children)
-                addresses[machine.name] = address
-            yield addresses
+            yield {name: vm.address for name, vm in places.items()}
 
     def start_neighbour(
         self,
@@ -122,7 +115,7 @@ class NetResource:
         program: str = "",
     ) -> subprocess.Popen[bytes]:
         """A program that sends all it can."""
-        link = _link(machine)
+        link = link_of(machine)
         argv = chosen(self.programs, program).argv(link, limit_s(at_most_s))
         link.cap_neighbour(rho_bg)
         return children.start(f"neighbour-{machine.name}", argv)
@@ -132,10 +125,6 @@ _PROGRAMS = {
     "iperf3": Program("training", _iperf3),
     "memcached": Program("unseen", _memcached),
 }
-
-
-def _link(machine: Machine) -> Link:
-    return Link(machine.name, NIC_BIT_S)
 
 
 NET = NetResource()
