@@ -148,8 +148,7 @@ class Cusum:
         edge = state.mean + float(stdtrit(freedom, (1.0 + self.confidence) / 2.0)) * deviation
         upper_ms = math.exp(edge) / idle
         if isinstance(t_x_ms, NoData):
-            detected = state.evidence >= self.threshold
-            return state, Signal(upper_ms, above=False, detected=detected, calm=state.evidence == 0)
+            return state, self._signal(state, upper_ms, above=False)
 
         x = _residual(t_x_ms, idle)
         probability = min(float(stdtr(freedom, (x - state.mean) / deviation)), _LARGEST_PROBABILITY)
@@ -158,19 +157,21 @@ class Cusum:
         evidence = min(max(0.0, state.evidence + z - self.slack), 2.0 * self.threshold)
         state = replace(state, evidence=evidence)
         above = x > edge
-        detected = evidence >= self.threshold
-        held_back = (
-            (*state.held_back, min(x, state.mean + _NOISE_DEVIATIONS * deviation))[
-                -_MOST_HELD_BACK:
-            ]
-            if learn
-            else ()
-        )
+        noise = min(x, state.mean + _NOISE_DEVIATIONS * deviation)
+        held_back = (*state.held_back, noise)[-_MOST_HELD_BACK:] if learn else ()
         if evidence == 0.0:
-            for noise in held_back:
-                state = self._learn(state, noise, requests)
-        state = replace(state, held_back=held_back if 0.0 < evidence < self.threshold else ())
-        return state, Signal(upper_ms, above or detected, detected, calm=evidence == 0.0)
+            for quiet_x in held_back:
+                state = self._learn(state, quiet_x, requests)
+        if evidence == 0.0 or evidence >= self.threshold:
+            held_back = ()
+        state = replace(state, held_back=held_back)
+        return state, self._signal(state, upper_ms, above=above)
+
+    def _signal(self, state: CusumState, upper_ms: float, *, above: bool) -> Signal:
+        detected = state.evidence >= self.threshold
+        # To learn only while S is 0 would be to learn the faster four fifths of all intervals.
+        calm = not above and state.evidence < 0.5 * self.threshold
+        return Signal(upper_ms, above or detected, detected, calm)
 
     def _deviation(self, state: CusumState, requests: int) -> float:
         """Standard deviation of the next x about the mean learnt."""

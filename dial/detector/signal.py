@@ -20,7 +20,7 @@ class Signal:
     detected
         The backend is slower than in its quiet past.
     calm
-        Nothing points that way: the interval may be learnt from.
+        Little points that way: the interval may be learnt from.
     """
 
     upper_ms: Measured
