@@ -139,6 +139,11 @@ class AgentSample:
 
     Zero proves nothing: many hypervisors do not fill it in.
     """
+    cpu_unaccounted_cores: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """Time that passed and that the VM's kernel counted as nothing, idle included.
+
+    What steal would be where the hypervisor reports none.
+    """
     cpu_capacity_cores: Measured
     """CPU the VM may use when nobody contends for it."""
     run_queue_wait_cores: Measured

@@ -99,7 +99,8 @@ def group_scope(
         raise SettingError(f"--cgroup {name}: no cgroup hierarchy is mounted ({MOUNTINFO})")
     group = Group(hierarchies, name.strip("/"))
     absent = dict.fromkeys(
-        ("cpu_softirq_cores", "cpu_iowait_cores", "cpu_steal_cores"), _MACHINE_WIDE
+        ("cpu_softirq_cores", "cpu_iowait_cores", "cpu_steal_cores", "cpu_unaccounted_cores"),
+        _MACHINE_WIDE,
     )
     absent["disk_busy_fraction"] = NoData("busy time is kept for disks, not for cgroups")
 

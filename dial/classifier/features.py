@@ -26,8 +26,8 @@ Departures
       sums instead of a training run.  Where the load never swings, the slope cannot be
       told from the intercept; then all is slope (y ~ n), the utilisation law.
     * User and system time are one metric: a neighbour in the cache slows both.
-    * Signals past the paper's five: CPU time waited for (steal and run-queue wait), I/O
-      pressure, how busy the disk is, the memory's latency, own throttling.
+    * Signals past the paper's five: CPU time waited for (steal, gaps in the kernel's accounts,
+      run-queue wait), I/O pressure, how busy the disk is, the memory's latency, own throttling.
     * All are free of the VM's size: what took 0.1 core of a small VM takes 1 of a large one.
     * A missing metric is ``NoData`` and its feature too; the tree decides what then.
 """
@@ -42,8 +42,8 @@ FEATURES: dict[str, str] = {
     "requests_ratio": "request rate / its quiet mean",
     "errors_fraction": "requests that failed / requests",
     "cpu_time_ratio": "CPU time (user and system) / predicted from the requests served",
-    "cpu_wait_excess": "CPU time wanted and not given (steal and run-queue wait) for each CPU "
-    "second used, above the quiet mean",
+    "cpu_wait_excess": "CPU time wanted and not given (steal, time unaccounted for, run-queue "
+    "wait) for each CPU second used, above the quiet mean",
     "throttled_excess": "fraction of periods in which the VM's own CPU quota throttled it, above "
     "the quiet mean",
     "iowait_ratio": "CPUs idle while waiting for the disk / predicted from the requests served",
@@ -221,7 +221,9 @@ def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, M
         }
     else:
         cpu_time = cpu_time_cores(sample)
-        waited = _sum_of_known(sample.cpu_steal_cores, sample.run_queue_wait_cores)
+        waited = _sum_of_known(
+            sample.cpu_steal_cores, sample.cpu_unaccounted_cores, sample.run_queue_wait_cores
+        )
         inside = {
             "cpu_time": cpu_time,
             "cpu_wait": _per(waited, cpu_time, LEAST_CORES),
@@ -234,13 +236,13 @@ def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, M
     return outside | inside
 
 
-def _sum_of_known(first: Measured, second: Measured) -> Measured:
-    """Steal and run-queue wait never count the same time twice; one alone is a lower bound."""
-    if isinstance(first, NoData):
-        return second
-    if isinstance(second, NoData):
-        return first
-    return first + second
+def _sum_of_known(*parts: Measured) -> Measured:
+    """The sum of what is known, a lower bound; with nothing known, the last reason.
+
+    Steal, time unaccounted for and run-queue wait never count the same time twice.
+    """
+    known = [part for part in parts if not isinstance(part, NoData)]
+    return sum(known) if known else parts[-1]
 
 
 def _ratio(observed: Measured, expected: Measured, least: float) -> Measured:

@@ -14,10 +14,10 @@ Plant = Callable[[Mapping[str, str]], Tree]
 
 
 def test_machine_times_are_cores_by_kind(plant: Plant) -> None:
-    tree = plant({"/proc/stat": "cpu  100 10 50 900 20 3 7 5 0 0\ncpu0 1 1 1\n"})
+    tree = plant({"/proc/stat": "cpu  100 10 50 900 20 3 7 5 0 0\ncpu0 1 1 1\ncpu1 1 1 1\n"})
     cpu = MachineCpu(tree, ticks_per_s=100)
     before = cpu.read()
-    plant({"/proc/stat": "cpu  160 30 80 990 30 5 11 25 0 0\n"})
+    plant({"/proc/stat": "cpu  160 30 80 990 30 5 11 25 0 0\ncpu0 1 1 1\ncpu1 1 1 1\n"})
     # over 2 s = 200 ticks a core: user 60 + nice 20 = 80; system 30 + irq 2 = 32
     assert cpu.rates(before, cpu.read(), 2.0) == {
         "cpu_usr_cores": 0.40,
@@ -25,7 +25,24 @@ def test_machine_times_are_cores_by_kind(plant: Plant) -> None:
         "cpu_softirq_cores": 0.02,
         "cpu_iowait_cores": 0.05,
         "cpu_steal_cores": 0.10,
+        # 60 + 20 + 30 + 90 + 10 + 2 + 4 + 20 = 236 of the 400 ticks of two CPUs
+        "cpu_unaccounted_cores": pytest.approx(0.82),
     }
+
+
+def test_a_cpu_that_comes_or_goes_leaves_no_gap_in_the_accounts(plant: Plant) -> None:
+    cpu = MachineCpu(plant({"/proc/stat": "cpu 1 0 5 9 2 0 7 0\ncpu0 1\n"}), 100)
+    before = cpu.read()
+    plant({"/proc/stat": "cpu 101 0 5 9 2 0 7 0\ncpu0 1\ncpu1 1\n"})
+    rates = cpu.rates(before, cpu.read(), 1.0)
+    assert rates["cpu_unaccounted_cores"] == NoData("/proc/stat: 1 CPUs, then 2")
+
+
+def test_a_tick_too_many_is_no_negative_gap(plant: Plant) -> None:
+    cpu = MachineCpu(plant({"/proc/stat": "cpu 0 0 0 0 0 0 0 0\ncpu0 1\n"}), 100)
+    before = cpu.read()
+    plant({"/proc/stat": "cpu 0 0 0 101 0 0 0 0\ncpu0 1\n"})
+    assert cpu.rates(before, cpu.read(), 1.0)["cpu_unaccounted_cores"] == 0.0
 
 
 def test_iowait_going_backwards_costs_iowait_only(plant: Plant) -> None:

@@ -183,6 +183,8 @@ def test_cpu_wait_is_known_from_steal_or_run_queue_alone():
     only_steal = replace(QUIET, cpu_steal_cores=0.3, run_queue_wait_cores=NoData("no schedstat"))
     found = features(BASELINE, window(), only_steal)
     assert found["cpu_wait_excess"] == pytest.approx((0.30 - 0.02) / 0.27)
+    only_gaps = replace(only_steal, cpu_steal_cores=0.0, cpu_unaccounted_cores=0.3)
+    assert features(BASELINE, window(), only_gaps)["cpu_wait_excess"] == pytest.approx(0.28 / 0.27)
     neither = replace(only_steal, cpu_steal_cores=NoData("no steal"))
     assert features(BASELINE, window(), neither)["cpu_wait_excess"] == NoData("no schedstat")
 
