@@ -41,6 +41,7 @@ from dial_training.replay import JudgedTick, Studied, judge_cases, judge_part
 from dial_training.table import Table
 from dial_training.tiers import PROBE, TIERS, Tier
 from dial_training.tree import CrossValidation
+from dial_training.truth import true_rho_bg
 from dial_training.windows import Point, point, split
 
 UNSEEN, HELDOUT = "unseen", "heldout"
@@ -135,13 +136,12 @@ def estimates(product: Policy, studied: Studied) -> list[Estimate]:
     found = []
     for judged in studied.cases:
         case, truth = judged.case, judged.case.truth
-        if not truth.label.is_contention or truth.rho_bg_true is None:
+        rho_bg = true_rho_bg(studied, judged) if truth.label.is_contention else None
+        if rho_bg is None:
             continue
         for at in split(case):
             ticks = judge_part(product, studied, case, at)
-            measured = point(
-                studied.session.session, case.machine, truth.label, ticks, truth.rho_bg_true
-            )
+            measured = point(studied.session.session, case.machine, truth.label, ticks, rho_bg)
             if measured is not None and measured.rho_fg >= _LEAST_RHO_FG:
                 found.append(Estimate(truth.label, measured, _rho_bg(ticks[-1])))
     return found

@@ -53,10 +53,13 @@ def case_points(studied: Studied) -> list[Point]:
 
     Left out: cases whose requests cost more or less than in learning (they lie on another
     curve), those that no neighbour but the VM's own limit slows, and neighbours whose true
-    rho_bg was not measured.
+    rho_bg was not measured.  Sessions about the cache altogether: there rho_bg is measured by
+    the CPU time a request, and no Eq. 1 is asked.
     """
     session = studied.session
     found: list[Point] = []
+    if Cause(session.resource) is Cause.LLC:
+        return found
     for judged in studied.cases:
         truth, place = judged.case.truth, (session.session, judged.case.machine)
         if truth.cost_factor != 1.0:

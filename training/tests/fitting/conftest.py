@@ -125,7 +125,9 @@ class Simulation:
     def _backend(self, machine: str, now_s: float, stage: Stage, load: float) -> BackendObservation:
         cause, rho_bg = stage.neighbours.get(machine, (Cause.NONE, 0.0))
         rho_fg = load * stage.rate_factor * stage.cost_factor
-        requests = max(int(self.random.poisson(load * stage.rate_factor * PEAK_RPS * INTERVAL_S)), 1)
+        requests = max(
+            int(self.random.poisson(load * stage.rate_factor * PEAK_RPS * INTERVAL_S)), 1
+        )
         idle = max(1.0 - rho_fg - rho_bg, 0.02)
         # Of the 90th percentile of that many exponential times: sqrt(p / ((1 - p) n)) / L.
         error = np.exp(self.random.normal(0.0, np.sqrt(9.0 / requests) / P90))

@@ -82,7 +82,7 @@ def test_one_session_of_each_resource_is_enough_for_a_first_model(data, tmp_path
     few = tuple(s for s in data.sessions if s.session.startswith("train-") and s.session[-1] == "0")
     replace(data, sessions=few).write(tmp_path / "quick.parquet")
     model = train_to(tmp_path / "quick.parquet", tmp_path / "quick.json")
-    assert {cause.value for cause in model.tail_shapes} == {"cpu", "net", "disk", "llc"}
+    assert {cause.value for cause in model.tail_shapes} == {"cpu", "net", "disk"}
     assert {"cpu", "net", "disk", "llc", "self-limited"} <= causes_of(model.decision_tree)
     assert "unseen programs unknown of 0 cases" in model.card["accuracy_probe"]
     assert "splits no stage" in model.card["tree"]
