@@ -79,6 +79,10 @@ RHO_MAX = 0.95
 40 % and more in T_x."""
 
 
+LEAST_T_X_MS = 1e-3
+"""Finest resolution of a log; a log of whole milliseconds can say 0, which has no logarithm."""
+
+
 @dataclass(frozen=True, slots=True)
 class TailCurve:
     """Eq. 1 for one backend and one resource: T_x as a function of its utilisation.

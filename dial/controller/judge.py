@@ -8,13 +8,14 @@ refined, and finally ended, by the estimate of rho_bg alone.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from dial.classifier import classify, features
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
-from dial.estimator import SLOWDOWN, RhoBg, learn_peak, peak_rps, utilisation
+from dial.estimator import SLOWDOWN, Reading, RhoBg, learn_peak, peak_rps, utilisation
 from dial.queueing import MM1, TailCurve
 from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
 
@@ -123,7 +124,7 @@ def _rho_fg(seen: BackendObservation, peak: Measured) -> Measured:
 def _find_cause(
     policy: Policy, known: BackendState, seen: BackendObservation, rho_fg: Measured
 ) -> _Finding:
-    """Classify an interval above the band, and estimate what a neighbour takes."""
+    """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
     if isinstance(seen.sample, NoData):
         why = (f"cannot be classified: {seen.sample.reason}",)
         return _Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
@@ -131,10 +132,8 @@ def _find_cause(
     cause, path = classify(policy.tree, found)
     if not cause.costs_capacity:
         return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
-    evidence = _evidence(
-        policy, known, cause, seen, rho_fg=rho_fg, slowdown=found["cpu_time_ratio"]
-    )
-    return _Finding(cause, _estimate(policy, evidence), path)
+    reading = _reading(policy, known, cause, seen, rho_fg=rho_fg, slowdown=found["cpu_time_ratio"])
+    return _Finding(cause, _estimate(policy, reading), path)
 
 
 def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservation) -> Measured:
@@ -146,24 +145,14 @@ def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservatio
     so that errors cancel.
     """
     rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
-    found = _estimate(policy, _response_time(known.curve.curve(), seen, rho_fg))
+    found = _estimate(policy, _response_time(policy, known.curve.curve(), seen, rho_fg))
     past = known.apparent_rho_bg
     if isinstance(found, NoData):
         return past
     return found.mean if isinstance(past, NoData) else 0.5 * (past + found.mean)
 
 
-@dataclass(frozen=True, slots=True)
-class _Evidence:
-    """What rho_bg of one interval is estimated from: ``curve.t_x_ms(rho_fg + rho_bg) = t_x_ms``."""
-
-    curve: TailCurve
-    t_x_ms: float
-    rho_fg: float
-    requests: int
-
-
-def _evidence(
+def _reading(
     policy: Policy,
     known: BackendState,
     cause: Cause,
@@ -171,16 +160,21 @@ def _evidence(
     *,
     rho_fg: Measured,
     slowdown: Measured,
-) -> _Evidence | NoData:
+) -> Reading | NoData:
     """The CPU time a request where a cache is in contention, else T_x."""
-    if cause is Cause.LLC and not isinstance(slowdown, NoData):
-        return _Evidence(SLOWDOWN, slowdown, 0.0, seen.window.requests)
-    return _response_time(known.curve.curve(policy.shapes.get(cause, MM1)), seen, rho_fg)
+    if cause is not Cause.LLC:
+        curve = known.curve.curve(policy.shapes.get(cause, MM1))
+        return _response_time(policy, curve, seen, rho_fg)
+    if isinstance(slowdown, NoData):
+        return slowdown
+    # A mean of n service times, which vary by about their mean.
+    error = 1.0 / math.sqrt(max(seen.window.requests, 1))
+    return Reading(SLOWDOWN, slowdown, rho_fg=0.0, error=error, skewed=False)
 
 
 def _response_time(
-    curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured
-) -> _Evidence | NoData:
+    policy: Policy, curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured
+) -> Reading | NoData:
     t_x_ms = seen.window.t_x_ms
     if isinstance(curve, NoData):
         return curve
@@ -188,23 +182,19 @@ def _response_time(
         return t_x_ms
     if isinstance(rho_fg, NoData):
         return rho_fg
-    return _Evidence(curve, t_x_ms, rho_fg, seen.window.t_x_requests)
+    return Reading(curve, t_x_ms, rho_fg, policy.tracker.t_x_error(seen.window.t_x_requests))
 
 
-def _estimate(policy: Policy, evidence: _Evidence | NoData) -> RhoBg | NoData:
+def _estimate(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:
     """The estimate of this interval alone, or which of its parts is missing."""
-    if isinstance(evidence, NoData):
-        return evidence
-    return policy.tracker.begin(evidence.curve, evidence.t_x_ms, evidence.rho_fg, evidence.requests)
+    return reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
 
 
-def _refine(policy: Policy, past: RhoBg, evidence: _Evidence | NoData) -> RhoBg | NoData:
+def _refine(policy: Policy, past: RhoBg, reading: Reading | NoData) -> RhoBg | NoData:
     """The running estimate after this interval."""
-    if isinstance(evidence, NoData) or policy.strategies.estimate == "interval":
-        return _estimate(policy, evidence)
-    return policy.tracker.step(
-        past, evidence.curve, evidence.t_x_ms, evidence.rho_fg, evidence.requests
-    )
+    if isinstance(reading, NoData) or policy.strategies.estimate == "interval":
+        return _estimate(policy, reading)
+    return policy.tracker.step(past, reading)
 
 
 def _engage(
@@ -218,8 +208,8 @@ def _engage(
 ) -> tuple[_Finding, Contention | None]:
     """Make a contention of a finding, if it is sure enough and worth moving load for.
 
-    Sure enough: successive intervals are above the band, and the class is that of the one
-    before too.  A band is left by chance or by load of one's own as well, and then the
+    Sure enough: the detector says so, and the class is that of the suspicious interval before
+    too.  What is expected is exceeded by chance or by load of one's own as well, and then the
     class is whatever the noise of that interval looks like; it rarely looks the same twice.
 
     Worth it: rho_bg is large enough, and larger than what the siblings' slowness would come
@@ -261,8 +251,8 @@ def _follow(
 ) -> tuple[_Finding, Contention | None]:
     """Refine the estimate; the contention ends when it has been calm for long enough."""
     slowdown = features(known.baseline, seen.window, seen.sample)["cpu_time_ratio"]
-    evidence = _evidence(policy, known, contention.cause, seen, rho_fg=rho_fg, slowdown=slowdown)
-    rho_bg = _refine(policy, contention.rho_bg, evidence)
+    reading = _reading(policy, known, contention.cause, seen, rho_fg=rho_fg, slowdown=slowdown)
+    rho_bg = _refine(policy, contention.rho_bg, reading)
     if isinstance(rho_bg, NoData):
         return _Finding(contention.cause, contention.rho_bg, contention.evidence), contention
     if policy.strategies.release == "t_x":

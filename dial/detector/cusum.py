@@ -34,6 +34,10 @@ Regimes
         to a detection.  (Leaving out for good what is slow would narrow the band with every
         such interval: 25 times the false alarms.)  What is more than three deviations above is
         learnt as three: a burst of 260 ms raised an edge of 14 to 188.
+    another normal
+        A detection that lasts for ``memory_intervals`` and moved no load is no neighbour's: a
+        new release, another kind of machine.  Then learning begins anew; and also when it
+        becomes known how much load is the backend's own.
 
 Source
     Page, "Continuous inspection schemes", Biometrika 41, 1954; Siegmund, "Sequential Analysis",
@@ -48,7 +52,7 @@ from dataclasses import dataclass, replace
 from scipy.special import ndtri, stdtr, stdtrit
 
 from dial.detector.signal import Signal
-from dial.queueing import RHO_MAX
+from dial.queueing import LEAST_T_X_MS, RHO_MAX
 from dial.types import Measured, NoData
 
 _LEAST_DEVIATION = 0.05
@@ -67,9 +71,6 @@ _NOISE_DEVIATIONS = 3.0
 _MOST_HELD_BACK = 50
 """A run without detection is over after a handful; this only bounds a recording's lines."""
 
-_LEAST_T_X_MS = 1e-3
-"""Finest resolution of a log; a log of whole milliseconds can say 0."""
-
 
 @dataclass(frozen=True, slots=True)
 class CusumState:
@@ -85,6 +86,10 @@ class CusumState:
         Mean number of requests that T_x rested on.
     evidence
         S.
+    conditioned
+        Whether the own load was taken out: with it x is another quantity than without.
+    detected_for
+        Intervals in a row of the present detection.
     held_back
         x of intervals that are not learnt yet, the newest of them.
     """
@@ -95,6 +100,8 @@ class CusumState:
     m2: float = 0.0
     requests: float = 0.0
     evidence: float = 0.0
+    conditioned: bool = False
+    detected_for: int = 0
     held_back: tuple[float, ...] = ()
 
 
@@ -136,6 +143,9 @@ class Cusum:
         requests : how many ``t_x_ms`` rests on.
         learn : whether this interval may be quiet (no load is shifted at present).
         """
+        conditioned = not isinstance(rho_fg, NoData)
+        if conditioned != state.conditioned or state.detected_for >= self.memory_intervals:
+            state = CusumState(conditioned=conditioned)
         idle = 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
         if state.learnt < self.learn_intervals:
             why = NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
@@ -164,7 +174,9 @@ class Cusum:
                 state = self._learn(state, quiet_x, requests)
         if evidence == 0.0 or evidence >= self.threshold:
             held_back = ()
-        state = replace(state, held_back=held_back)
+        # A neighbour would have been found meanwhile, and load shifted: then this stands still.
+        detected_for = state.detected_for + learn if evidence >= self.threshold else 0
+        state = replace(state, held_back=held_back, detected_for=detected_for)
         return state, self._signal(state, upper_ms, above=above)
 
     def _signal(self, state: CusumState, upper_ms: float, *, above: bool) -> Signal:
@@ -196,4 +208,4 @@ class Cusum:
 
 
 def _residual(t_x_ms: float, idle: float) -> float:
-    return math.log(max(t_x_ms, _LEAST_T_X_MS) * idle)
+    return math.log(max(t_x_ms, LEAST_T_X_MS) * idle)

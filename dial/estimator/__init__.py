@@ -10,12 +10,13 @@
 
 from dial.estimator.capacity import PeakState, learn_peak, peak_rps, utilisation
 from dial.estimator.quiet_curve import QuietCurve
-from dial.estimator.tracking import SLOWDOWN, RhoBg, Tracker
+from dial.estimator.tracking import SLOWDOWN, Reading, RhoBg, Tracker
 
 __all__ = [
     "SLOWDOWN",
     "PeakState",
     "QuietCurve",
+    "Reading",
     "RhoBg",
     "Tracker",
     "learn_peak",

@@ -8,7 +8,7 @@ Formula
     Utilisation law: rho_fg = n s, with arrival rate n and service demand s on the resource
     that saturates first.  So
 
-        rho_fg = max( CPU time used per second / CPU capacity,  time the disk is waited for )
+        rho_fg = max( CPU time used per second / CPU capacity,  time all wait for the disk )
         r      = n / rho_fg
 
 Regimes
@@ -17,10 +17,11 @@ Regimes
     where a neighbour makes requests need more CPU time, as in the last-level cache; there
     quiet intervals only are to be learnt from, which the controller sees to.)
 
-    A tenant sees how busy its disk is as a fraction of time already: from the device where it
-    has one, else from how long some task waited (PSI), which where one request at a time goes
-    to the disk is the same.  How busy its link is it cannot see, for nobody tells it the link's
-    speed: where that saturates first, r_i comes out too high unless it is configured.
+    Of the disk a tenant sees for how much of the time all of its tasks that had something to
+    do waited for it (PSI, ``full``): at 1 nothing more can be served.  How busy the device is
+    says less, for most serve many at once and are busy all the time long before they are full.
+    How busy its link is it cannot see, for nobody tells it the link's speed.  Where disks are
+    hidden, or links saturate first, r_i comes out too high unless it is configured.
 
 Source
     Utilisation law: Harchol-Balter, "Performance Modeling and Design of Computer Systems",
@@ -50,9 +51,7 @@ def utilisation(sample: AgentSample | NoData) -> Measured:
     if isinstance(sample, NoData):
         return sample
     cpu = _cpu_utilisation(sample)
-    disk = sample.disk_busy_fraction
-    if isinstance(disk, NoData):
-        disk = sample.psi_io_some_fraction
+    disk = sample.psi_io_full_fraction
     known = [part for part in (cpu, disk) if not isinstance(part, NoData)]
     return min(1.0, max(known)) if known else cpu
 

@@ -46,16 +46,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dial.queueing import MM1, TailCurve, percentile_factor
+from dial.queueing import LEAST_T_X_MS, MM1, TailCurve, percentile_factor
 
 _JUMP_DEVIATIONS = 2.5
 """Two-sided 1.2 % per interval, so 0.008 % for two in a row on one side."""
 
 _LEAST_IDLE = 0.02
 """Least 1 - rho at which errors are scaled: at saturation T_x says little more than "full"."""
-
-_LEAST_T_X_MS = 1e-3
-"""Finest resolution of a log; a log of whole milliseconds can say 0."""
 
 
 SLOWDOWN = MM1
@@ -87,6 +84,38 @@ class RhoBg:
 
 
 @dataclass(frozen=True, slots=True)
+class Reading:
+    """What one interval says of rho_bg: ``curve.t_x_ms(rho_fg + rho_bg)`` is ``t_x_ms``.
+
+    Attributes
+    ----------
+    curve
+        Eq. 1, or :data:`SLOWDOWN`.
+    t_x_ms
+        Measured; over the quiet one where the curve is a shape.
+    rho_fg
+        The tenant's own utilisation.
+    error
+        Standard deviation of ln ``t_x_ms`` by sampling.
+    skewed
+        Whether the mean of 1/``t_x_ms`` has to be corrected for that error: 1 - rho goes with
+        1/T, and over noisy T it is too large by 1 + sd^2.
+    """
+
+    curve: TailCurve
+    t_x_ms: float
+    rho_fg: float
+    error: float
+    skewed: bool = True
+
+    @property
+    def utilisation(self) -> float:
+        """rho_fg + rho_bg by Eq. 1 backwards."""
+        idle = 1.0 - self.curve.utilisation(self.t_x_ms)
+        return 1.0 - idle / (1.0 + self.error**2 * self.skewed)
+
+
+@dataclass(frozen=True, slots=True)
 class Tracker:
     """Parameters of the filter; see the module.
 
@@ -101,54 +130,34 @@ class Tracker:
     model_error: float = 0.2
     drift: float = 0.03
 
-    def log_error(self, requests: int) -> float:
-        """Standard deviation of ln T_x of an interval of ``requests`` requests."""
-        return math.hypot(self._sampling_error(requests), self.model_error)
-
-    def begin(self, curve: TailCurve, t_x_ms: float, rho_fg: float, requests: int) -> RhoBg:
-        """The estimate of one interval alone."""
-        rho = self._utilisation(curve, t_x_ms, requests)
-        return RhoBg(rho - rho_fg, self._rho_error(rho, requests))
-
-    def step(
-        self, past: RhoBg, curve: TailCurve, t_x_ms: float, rho_fg: float, requests: int
-    ) -> RhoBg:
-        """The estimate after one more interval.
-
-        Parameters
-        ----------
-        past : the estimate before.
-        curve : Eq. 1.
-        t_x_ms, rho_fg, requests : of the interval; ``requests`` is what T_x rests on.
-        """
-        expected_rho = min(max(rho_fg + past.mean, 0.0), 1.0 - _LEAST_IDLE)
-        log_error = self.log_error(requests)
-        sd = math.hypot(past.sd, self.drift)
-        expected_error = math.hypot(log_error, sd / (1.0 - expected_rho))
-        ratio = max(t_x_ms, _LEAST_T_X_MS) / curve.t_x_ms(expected_rho)
-        deviations = math.log(ratio) / expected_error
-        if abs(deviations) > _JUMP_DEVIATIONS:
-            side = 1 if deviations > 0.0 else -1
-            if past.surprise == side:
-                return self.begin(curve, t_x_ms, rho_fg, requests)
-            return RhoBg(past.mean, sd, surprise=side)
-        newest = self._utilisation(curve, t_x_ms, requests) - rho_fg
-        variance, noise = sd**2, self._rho_error(expected_rho, requests) ** 2
-        gain = variance / (variance + noise)
-        return RhoBg(past.mean + gain * (newest - past.mean), math.sqrt((1.0 - gain) * variance))
-
-    def _sampling_error(self, requests: int) -> float:
+    def t_x_error(self, requests: int) -> float:
+        """Standard deviation of ln T_x by sampling, of an interval of ``requests`` requests."""
         p = self.percentile / 100.0
         error = math.sqrt(p / ((1.0 - p) * max(requests, 1)))
         return error / percentile_factor(self.percentile)
 
-    def _utilisation(self, curve: TailCurve, t_x_ms: float, requests: int) -> float:
-        """Eq. 1 backwards, without the bias of 1/T.
+    def begin(self, reading: Reading) -> RhoBg:
+        """The estimate of one interval alone."""
+        rho = reading.utilisation
+        return RhoBg(rho - reading.rho_fg, self._rho_error(rho, reading))
 
-        1 - rho goes with 1/T, and the mean of 1/T over noisy T is too large by 1 + sd^2.
-        """
-        idle = 1.0 - curve.utilisation(t_x_ms)
-        return 1.0 - idle / (1.0 + self._sampling_error(requests) ** 2)
+    def step(self, past: RhoBg, reading: Reading) -> RhoBg:
+        """The estimate after one more interval."""
+        expected_rho = min(max(reading.rho_fg + past.mean, 0.0), 1.0 - _LEAST_IDLE)
+        log_error = math.hypot(reading.error, self.model_error)
+        sd = math.hypot(past.sd, self.drift)
+        expected_error = math.hypot(log_error, sd / (1.0 - expected_rho))
+        ratio = max(reading.t_x_ms, LEAST_T_X_MS) / reading.curve.t_x_ms(expected_rho)
+        deviations = math.log(ratio) / expected_error
+        if abs(deviations) > _JUMP_DEVIATIONS:
+            side = 1 if deviations > 0.0 else -1
+            if past.surprise == side:
+                return self.begin(reading)
+            return RhoBg(past.mean, sd, surprise=side)
+        newest = reading.utilisation - reading.rho_fg
+        variance, noise = sd**2, self._rho_error(expected_rho, reading) ** 2
+        gain = variance / (variance + noise)
+        return RhoBg(past.mean + gain * (newest - past.mean), math.sqrt((1.0 - gain) * variance))
 
-    def _rho_error(self, rho: float, requests: int) -> float:
-        return max(1.0 - rho, _LEAST_IDLE) * self.log_error(requests)
+    def _rho_error(self, rho: float, reading: Reading) -> float:
+        return max(1.0 - rho, _LEAST_IDLE) * math.hypot(reading.error, self.model_error)

@@ -26,6 +26,7 @@ from dial_lab.serving import (
     WARM_UP_S,
     Load,
     Pool,
+    await_end,
     start_front,
     start_generator,
 )
@@ -152,7 +153,7 @@ def run_block(
         wait_until(origin + phases.end_of_contention_s)
         progress.phase = "recovered"
         wait_until(origin + phases.end_s)
-        generator.wait(timeout=DRAIN_S + 5.0)
+        await_end(generator, DRAIN_S + 5.0)
         reader.join()
         children.stop(generator)
     results = Results.load(out).shifted(-WARM_UP_S)

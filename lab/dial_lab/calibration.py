@@ -97,6 +97,8 @@ async def _saturate(address: Address, cost: Cost, duration_s: float) -> float:
         raise LabError(f"calibration: the app at {address} gave no answer in 30 s") from None
     finally:
         await pool.aclose()
+    if len(end_s) < 2:
+        raise LabError(f"calibration: the app at {address} gave one answer in {duration_s:g} s")
     # From the first answer on: before it there are connections to open and a quota saved up.
     return (len(end_s) - 1) / (end_s[-1] - end_s[0])
 

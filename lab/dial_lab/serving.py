@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from dial.errors import LabError
 from dial_lab import controlled, haproxy
 from dial_lab.addresses import Address, free_ports
 from dial_lab.arrivals import Swing
@@ -166,6 +167,20 @@ def start_generator(
     argv = [sys.executable, "-m", "dial_lab.loadgen"]
     argv += [f"--{name}={value}" for name, value in options.items()]
     return children.start("loadgen", argv, cores=pool.harness_cores, stdout=stdout, finite=True)
+
+
+def await_end(generator: subprocess.Popen[bytes], within_s: float) -> None:
+    """Wait until the load generator has had, or given up, its last answer.
+
+    Raises
+    ------
+    LabError
+        If it goes on for longer.
+    """
+    try:
+        generator.wait(timeout=within_s)
+    except subprocess.TimeoutExpired:
+        raise LabError(f"loadgen: still running {within_s:g} s after the load's end") from None
 
 
 def _api_host(pool: Pool) -> str:

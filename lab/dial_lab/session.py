@@ -30,7 +30,15 @@ from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.resources import RESOURCES
 from dial_lab.run import MACHINES
-from dial_lab.serving import HEAD_START_S, WARM_UP_S, Load, Pool, start_front, start_generator
+from dial_lab.serving import (
+    HEAD_START_S,
+    WARM_UP_S,
+    Load,
+    Pool,
+    await_end,
+    start_front,
+    start_generator,
+)
 from dial_lab.topology import Machine, exclusive, host_cgroups, machines, place, private_directory
 
 POLICY = Policy("session", "roundrobin", interval_s=2.0, mode=Mode.SHADOW)
@@ -269,7 +277,7 @@ def _record(
                 wait_until(begin_s + stage.seconds, f"stage {number + 1}/{len(plan.stages)}")
                 stages.append(StageRecord(Span(visited_s, time.time()), lost[number]))
         show("draining")
-        generator.wait(timeout=HEAD_START_S + DRAIN_S + 5.0)
+        await_end(generator, HEAD_START_S + DRAIN_S + 5.0)
         serving.check()
     late_ms = report.lateness_ms(Results.load(out))
     return SessionRecord(

@@ -222,6 +222,18 @@ def test_load_stays_away_from_a_cache_that_is_still_swept_although_t_x_is_normal
     assert service.weights == service.configured
 
 
+def test_a_cache_is_released_also_where_the_floor_leaves_it_four_requests_a_tick(make_service):
+    service = make_service()
+    service.arrival_per_s = 60.0
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.8
+    service.run(20)
+    assert share(service.plans[-1], "s1") < 0.1
+    service.cache_rho_bg.clear()
+    service.run(60)
+    assert service.weights == service.configured
+
+
 def test_a_neighbour_that_comes_while_all_are_a_little_slow_is_found(service):
     service.rho_bg |= {"s1": 0.6, "s2": 0.15, "s3": 0.15}
     plan = service.run(6)

@@ -99,8 +99,30 @@ def test_a_single_burst_is_learnt_as_three_deviations_and_not_as_it_was():
 
 def test_contention_is_never_learnt():
     before = learnt()
-    during, _ = run(CUSUM, (40.0,) * 500, before)
+    during, _ = run(CUSUM, (40.0,) * 290, before)
     assert (during.mean, during.m2, during.learnt) == (before.mean, before.m2, before.learnt)
+
+
+def test_what_stays_slow_and_is_no_neighbours_doing_becomes_normal():
+    state, _ = run(Cusum(memory_intervals=100), (13.0,) * 110, learnt())
+    _, signals = run(CUSUM, (13.0,) * 5, state)
+    assert signals[-1].upper_ms == pytest.approx(13.0, rel=0.2)
+    assert not signals[-1].detected
+
+
+def test_a_neighbour_that_load_was_moved_away_from_never_does():
+    before = learnt()
+    after, signals = run(Cusum(memory_intervals=100), (40.0,) * 500, before, learn=False)
+    assert after.learnt == before.learnt
+    assert signals[-1].detected
+
+
+def test_agents_that_come_late_make_it_begin_anew():
+    # At rho 0.5 the idle backend's T_x is half of what was learnt without knowing rho.
+    state, _ = run(CUSUM, (20.0,) * 20, rho_fg=NoData("no agent yet"))
+    _, signals = run(CUSUM, (20.0,) * 20, state, rho_fg=0.5)
+    assert signals[0].upper_ms == NoData("0 of 6 quiet intervals learnt")
+    assert signals[-1].upper_ms == pytest.approx(20.0, rel=0.15)
 
 
 def test_while_load_is_shifted_nothing_is_learnt():

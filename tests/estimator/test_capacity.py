@@ -42,16 +42,15 @@ def test_without_a_measurement_the_reason_is_handed_on(seen, reason):
 
 def test_the_resource_that_is_used_most_counts():
     cpu = sample(0.05, 0.01, 0.30)  # 0.2
-    assert utilisation(replace(cpu, disk_busy_fraction=0.7)) == pytest.approx(0.7)
-    assert utilisation(replace(cpu, disk_busy_fraction=0.1)) == pytest.approx(0.2)
-    assert utilisation(replace(NOTHING, disk_busy_fraction=0.7)) == pytest.approx(0.7)
+    assert utilisation(replace(cpu, psi_io_full_fraction=0.7)) == pytest.approx(0.7)
+    assert utilisation(replace(cpu, psi_io_full_fraction=0.1)) == pytest.approx(0.2)
+    assert utilisation(replace(NOTHING, psi_io_full_fraction=0.7)) == pytest.approx(0.7)
 
 
-def test_where_the_disk_is_not_seen_waiting_for_it_stands_for_it():
+def test_a_busy_device_is_not_a_full_one():
+    # It may serve many requests at once.
     cpu = sample(0.05, 0.01, 0.30)
-    assert utilisation(replace(cpu, psi_io_some_fraction=0.6)) == pytest.approx(0.6)
-    both = replace(cpu, psi_io_some_fraction=0.6, disk_busy_fraction=0.3)
-    assert utilisation(both) == pytest.approx(0.3)
+    assert utilisation(replace(cpu, disk_busy_fraction=1.0)) == pytest.approx(0.2)
 
 
 def test_the_peak_is_a_ratio_of_sums():

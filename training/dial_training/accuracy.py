@@ -125,7 +125,7 @@ def answers(product: Policy, studied: Studied) -> list[Answer]:
             judged.case.truth.program,
             judged.case.truth.label,
             class_of(judged.ticks),
-            any(tick.verdict.cause.is_contention for tick in judged.ticks),
+            any(tick.verdict.cause.costs_capacity for tick in judged.ticks),
         )
         for judged in judge_cases(product, studied)
     ]

@@ -9,7 +9,7 @@ Two forms
         another application every coefficient is wrong by the ratio of the service times.
     shape
         T_x = scale * f(u), f(1) = 1: the *shape* f, of the resource, is trained, the scale,
-        T_x of the idle backend, is the mean of T_x / f(u) over the backend's own quiet past, as
+        T_x of the idle backend, is from the backend's own quiet past, as
         :class:`dial.estimator.QuietCurve` learns it.  It is fitted by turns: scales for the last
         shape, then the shape for these scales.  This is what a model holds.
 
@@ -24,8 +24,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-
+from dial.estimator import QuietCurve
 from dial.queueing import MM1, RHO_MAX, TailCurve, fit_tail_curve
 from dial.types import Cause
 from dial_training.replay import Studied
@@ -33,6 +32,8 @@ from dial_training.windows import Point, points
 
 Place = tuple[str, str]
 """Session and machine: what has a scale of its own."""
+
+_FOREVER = 10**12
 
 _TURNS = 20
 """The shape's coefficients stand still to four digits after five."""
@@ -116,11 +117,14 @@ def fit_shapes(found: Iterable[Point], quiet: Iterable[Point]) -> dict[Cause, Ta
 
 def scales_ms(quiet: Iterable[Point], shape: TailCurve) -> dict[Place, float]:
     """T_x of each idle backend, from its quiet past."""
-    ratios: dict[Place, list[float]] = defaultdict(list)
+    learnt: dict[Place, QuietCurve] = defaultdict(QuietCurve)
     for p in quiet:
-        if p.rho_fg < RHO_MAX:
-            ratios[p.session, p.machine].append(p.t_x_ms / shape.t_x_ms(p.rho_fg))
-    return {place: float(np.mean(of)) for place, of in ratios.items()}
+        place = (p.session, p.machine)
+        learnt[place] = learnt[place].learn(p.t_x_ms, p.rho_fg, memory_intervals=_FOREVER)
+    curves = {place: each.curve(shape) for place, each in learnt.items()}
+    return {
+        place: curve.t_x_ms(0.0) for place, curve in curves.items() if isinstance(curve, TailCurve)
+    }
 
 
 def own_curves(quiet: Sequence[Point], shape: TailCurve) -> dict[Place, TailCurve]:

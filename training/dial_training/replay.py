@@ -181,7 +181,7 @@ def _visible(case: Case) -> frozenset[str]:
     return frozenset(
         machine
         for machine, truth in truths.items()
-        if machine == case.machine or not truth.label.is_contention
+        if machine == case.machine or not truth.label.costs_capacity
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 LOG_FORMAT = (
-    "%b,%s,%[var(txn.dial_t0)],%[var(txn.dial_t1)],%Tw,%Tc,%Tr,%Ta,%ST,%tsc,%sc,%rc,"
+    "%b,%s,%[var(txn.dial_t0)],%[var(txn.dial_t1)],%TR,%Tc,%Tr,%Ta,%ST,%tsc,%sc,%rc,"
     "%[var(txn.dial_route)]"
 )
 """The compact line that :class:`dial_haproxy.parser.LogParser` reads as format ``dial``."""

@@ -6,7 +6,7 @@ over.  Two formats (:mod:`dial_haproxy.config` has the first one's text):
 
 ``dial``
     ``app,s1,1795211945545012,1795211945546393,0,0,1,1,200,----,0,0,-``: backend, server,
-    microseconds at the request and at the answer, Tw, Tc, Tr, Ta in ms, status, termination
+    microseconds at the request and at the answer, TR, Tc, Tr, Ta in ms, status, termination
     state, connections, retries, route.  A syslog header before it is skipped.
 ``httplog``
     ``... [20/Nov/2026:22:14:15.978] fe app/s1 0/0/0/5/6 200 51 - - ---- 1/1/0/0/0 0/0 ...``:
@@ -16,7 +16,7 @@ over.  Two formats (:mod:`dial_haproxy.config` has the first one's text):
 What is made of the fields:
 
 - *Latency* runs from the moment HAProxy holds the request to the last byte of the answer
-  (``total``, Ta), for a neighbour on the network slows the answer's body, not its first byte.
+  (``total``, Ta - TR), for a neighbour on the network slows the answer's body, not its first byte.
   Ta is whole milliseconds, cut off, so the microseconds to the first byte stand where they
   are more.  Up to the first byte it runs (``first-byte``: answer minus request, or
   Tw + Tc + Tr) where the caller says so, and where the client broke off, for the rest of the
@@ -54,7 +54,7 @@ NAN: Final = float("nan")
 _COMPACT: Final = re.compile(
     rb"(?:[^,]* )?"  # syslog header
     rb"(?P<pool>[^ ,]+),(?P<server>[^ ,]+),(?P<t0>\d{16}|-),(?P<t1>\d{16}|-),"
-    rb"-?\d{1,10},(?P<Tc>-?\d{1,10}),(?P<Tr>-?\d{1,10}),\+?(?P<Ta>-?\d{1,10}),"
+    rb"(?P<TR>-?\d{1,10}),(?P<Tc>-?\d{1,10}),(?P<Tr>-?\d{1,10}),\+?(?P<Ta>-?\d{1,10}),"
     rb"(?P<status>-?\d{1,3}),(?P<state>[^,]{4}),\d+,(?P<retries>\+?\d+)"
     rb"(?:,(?P<route>.*))?"
 )
@@ -192,7 +192,7 @@ class LogParser:
             return None
         latency_ms = NAN
         if t0 != b"-" and t1 != b"-" and int(t1) >= int(t0):
-            latency_ms = self._latency_ms(found, (int(t1) - int(t0)) / 1e3, float(found["Ta"]))
+            latency_ms = self._latency_ms(found, (int(t1) - int(t0)) / 1e3)
         return self._judged(found, end_s, latency_ms, found["route"] or b"")
 
     def _httplog(self, found: re.Match[bytes]) -> _Row | None:
@@ -205,14 +205,15 @@ class LogParser:
             end_s, latency_ms = begin_s + max(0, int(found["Ta"])) / 1e3, NAN
         else:
             first_byte_ms = float(waited + connected + answered)
-            latency_ms = self._latency_ms(found, first_byte_ms, float(found["Ta"]) - received)
+            latency_ms = self._latency_ms(found, first_byte_ms)
             end_s = begin_s + (received + first_byte_ms) / 1e3
         return self._judged(found, end_s, latency_ms, b"")
 
-    def _latency_ms(self, found: re.Match[bytes], first_byte_ms: float, total_ms: float) -> float:
+    def _latency_ms(self, found: re.Match[bytes], first_byte_ms: float) -> float:
         if self._until == "first-byte" or found["state"][:1] in _CLIENT_BROKE_OFF:
             return first_byte_ms
-        return max(first_byte_ms, total_ms)
+        # Ta begins with the request's first byte: how fast the client sends it is its own affair.
+        return max(first_byte_ms, float(found["Ta"]) - max(0, int(found["TR"])))
 
     def _judged(
         self, found: re.Match[bytes], end_s: float, latency_ms: float, route: bytes

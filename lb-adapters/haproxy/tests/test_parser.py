@@ -43,6 +43,11 @@ def test_an_answers_body_counts_unless_latency_ends_at_the_first_byte():
     assert compact(long, until="first-byte").latency_ms.tolist() == [1.381]
 
 
+def test_a_client_that_sends_its_request_slowly_makes_no_server_slow():
+    slow_client = GOOD.replace(b",0,0,1,1,", b",900,0,1,902,")
+    assert compact(slow_client).latency_ms.tolist() == [2.0]
+
+
 def test_a_client_that_breaks_off_makes_no_server_slow():
     gone = GOOD.replace(b",0,0,1,1,", b",0,0,1,9000,").replace(b"----", b"CD--")
     assert compact(gone).latency_ms.tolist() == [1.381]
