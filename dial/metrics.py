@@ -141,7 +141,7 @@ class _SnapshotCollector(Collector):
         )
         expected = _per_backend(
             "dial_backend_expected_response_time_seconds",
-            "Upper edge of the band in which T_x was expected at this load.",
+            "What T_x was expected to be at most, at this load.",
         )
         rho_bg = _per_backend(
             "dial_backend_rho_bg_ratio",

@@ -91,13 +91,13 @@ class DetectorSettings(_Table):
         default=2, ge=1, le=100, description="band: intervals in a row above it that signal (2.5)."
     )
     learn_intervals: int = Field(
-        default=6, ge=3, le=10_000, description="Quiet intervals before the band is trusted."
+        default=6, ge=3, le=10_000, description="Quiet intervals before anything is said."
     )
     memory_intervals: int = Field(
         default=300,
         ge=10,
         le=1_000_000,
-        description="Quiet intervals after which the band has forgotten two thirds of the past.",
+        description="Quiet intervals after which two thirds of the past are forgotten.",
     )
 
 

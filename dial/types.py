@@ -273,7 +273,7 @@ class Verdict:
     peak_rps: Measured
     """r_i: requests per second the backend could serve with nobody beside it."""
     expected_t_x_ms: Measured
-    """Upper edge of the band in which T_x was expected."""
+    """What T_x was expected to be at most."""
     evidence: tuple[str, ...] = ()
 
 

@@ -15,7 +15,7 @@ def main() -> int:
     if argv[:1] == ["agent"]:
         # Before anything else is imported: the agent lives on every VM of the tenant and
         # is measured there.  Typer, Rich and numpy would cost it 50 MiB and a second of
-        # CPU at each start; it needs the standard library and psutil.
+        # CPU at each start; it needs the standard library alone.
         from dial.agent import main as agent_main  # noqa: PLC0415 - see above
 
         return agent_main(argv[1:])

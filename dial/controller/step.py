@@ -7,7 +7,7 @@ plan, which is what makes a recording replayable.
 Regimes
     quiet
         No backend is in contention and the weights are none of our business: every
-        interval that is not above its band is learnt from.
+        interval that does not look slow is learnt from.
     shifted
         Some neighbour was found, and load is moved away.  Nothing is learnt.  The verdict
         stands until the *estimate* says that the neighbour is gone: less load makes T_x
@@ -19,8 +19,8 @@ Regimes
 
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.5 (control flow).  Departures: release on the
-    estimate rather than on T_x; engaging needs an estimate of some size too, because the
-    band alone is exceeded by chance and by the tenant's own load.
+    estimate rather than on T_x; engaging needs an estimate of some size too, because
+    what is expected is exceeded by chance and by the tenant's own load.
 """
 
 from __future__ import annotations

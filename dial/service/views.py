@@ -39,7 +39,7 @@ class BackendState:
     t_x_requests: int
     """How many requests ``t_x_ms`` rests on."""
     expected_t_x_ms: Measured
-    """Upper edge of the band in which T_x was expected."""
+    """What T_x was expected to be at most."""
     cause: Cause | None
     """``None`` until a plan has been made."""
     rho_fg: Measured

@@ -1,4 +1,4 @@
-"""``dial agent`` pays for the standard library and psutil only."""
+"""``dial agent`` pays for the standard library only."""
 
 from __future__ import annotations
 
