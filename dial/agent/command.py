@@ -60,7 +60,7 @@ def main(argv: Sequence[str]) -> int:
     """
     try:
         options = read_options(argv)
-        with _log_to_stderr(), _signals_blocked():
+        with _log_to_stderr(logging.WARNING if options.once else logging.INFO), _signals_blocked():
             sampler = _sampler(options)
             return _once(options, sampler) if options.once else _push(options, sampler)
     except SettingError as error:
@@ -152,13 +152,13 @@ def _signals_blocked() -> Iterator[None]:
 
 
 @contextmanager
-def _log_to_stderr() -> Iterator[None]:
+def _log_to_stderr(least: int) -> Iterator[None]:
     logger = logging.getLogger("dial.agent")
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     level = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    logger.setLevel(least)
     try:
         yield
     finally:
