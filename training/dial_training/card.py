@@ -11,9 +11,10 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from dial.types import Cause
 from dial_training.dataset import Dataset
 from dial_training.errors import TrainingError
-from dial_training.fit import Fitted
+from dial_training.fit import TRAIN, Fitted
 from dial_training.tiers import TIERS
 from dial_training.tree import FOLDS, leaves
 
@@ -110,6 +111,10 @@ def _limits(data: Dataset, measured: Mapping[str, Any]) -> str:
         for label, each in tier["per_class"].items()
         if each["accuracy"] < POOR
     ]
+    taught = {case.truth.label for case in data.cases() if case.session.set == TRAIN}
+    untaught = [cause.value for cause in Cause if cause.costs_capacity and cause not in taught]
+    if untaught:
+        limits.append(f"Not in the training set, so never named: {', '.join(untaught)}.")
     if {session.guest for session in data.sessions} == {"shared"}:
         limits.append(
             "Tenant and neighbour shared one kernel throughout, so run-queue wait and PSI show "

@@ -10,10 +10,6 @@ from dial_training.dataset import Dataset, sha256
 from dial_training.evaluate import DATA, MODEL
 from dial_training.train import train
 
-pytestmark = pytest.mark.skipif(
-    not MODEL.exists() and not DATA.exists(), reason="no trained model is shipped yet"
-)
-
 
 @pytest.fixture(scope="module")
 def again():
