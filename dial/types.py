@@ -170,6 +170,15 @@ class AgentSample:
     """What the agent itself costs."""
     agent_rss_mib: Measured
 
+    @property
+    def cpu_time_cores(self) -> Measured:
+        """User and system CPU time together, or why one of them is missing."""
+        if isinstance(self.cpu_usr_cores, NoData):
+            return self.cpu_usr_cores
+        if isinstance(self.cpu_sys_cores, NoData):
+            return self.cpu_sys_cores
+        return self.cpu_usr_cores + self.cpu_sys_cores
+
 
 METRIC_NAMES: tuple[str, ...] = tuple(
     f.name for f in fields(AgentSample) if f.name not in ("at_s", "interval_s")

@@ -198,15 +198,6 @@ def features(
     return {name: found[name] for name in FEATURES}
 
 
-def cpu_time_cores(sample: AgentSample) -> Measured:
-    """User and system CPU time together."""
-    if isinstance(sample.cpu_usr_cores, NoData):
-        return sample.cpu_usr_cores
-    if isinstance(sample.cpu_sys_cores, NoData):
-        return sample.cpu_sys_cores
-    return sample.cpu_usr_cores + sample.cpu_sys_cores
-
-
 def _served_per_s(window: RequestWindow) -> float:
     served = window.served_per_s
     return window.rate_per_s if isinstance(served, NoData) else served
@@ -220,7 +211,7 @@ def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, M
             f.name: sample for f in fields(QuietBaseline) if f.name not in outside
         }
     else:
-        cpu_time = cpu_time_cores(sample)
+        cpu_time = sample.cpu_time_cores
         waited = _sum_of_known(
             sample.cpu_steal_cores, sample.cpu_unaccounted_cores, sample.run_queue_wait_cores
         )

@@ -57,11 +57,9 @@ def utilisation(sample: AgentSample | NoData) -> Measured:
 
 
 def _cpu_utilisation(sample: AgentSample) -> Measured:
-    used_cores = 0.0
-    for part in (sample.cpu_usr_cores, sample.cpu_sys_cores):
-        if isinstance(part, NoData):
-            return part
-        used_cores += part
+    used_cores = sample.cpu_time_cores
+    if isinstance(used_cores, NoData):
+        return used_cores
     capacity_cores = sample.cpu_capacity_cores
     if isinstance(capacity_cores, NoData):
         return capacity_cores

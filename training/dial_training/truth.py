@@ -43,8 +43,8 @@ def _cpu_s_per_request(ticks: Sequence[JudgedTick]) -> float | None:
         sample = tick.seen.sample
         if isinstance(sample, NoData):
             continue
-        usr, sys = sample.cpu_usr_cores, sample.cpu_sys_cores
-        if not isinstance(usr, NoData) and not isinstance(sys, NoData):
-            cpu_s += (usr + sys) * tick.interval_s
+        cpu_time_cores = sample.cpu_time_cores
+        if not isinstance(cpu_time_cores, NoData):
+            cpu_s += cpu_time_cores * tick.interval_s
             requests += tick.seen.window.requests
     return cpu_s / requests if cpu_s > 0.0 and requests > 0.0 else None
