@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
+from contextlib import suppress
 from typing import NamedTuple
 
 from dial.errors import LabError
 from dial_lab.processes import Children
 
 START_WAIT_S = 5.0
+# Below ip_local_port_range, whose default starts at 32768.
+CHOSEN_PORTS = range(20_000, 32_000)
 
 
 class Address(NamedTuple):
@@ -44,12 +48,17 @@ def wait_for_port(address: Address, children: Children, wait_s: float = START_WA
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now."""
-    taken = [socket.socket() for _ in range(count)]
-    try:
-        for one in taken:
-            one.bind(("127.0.0.1", 0))
-        return [int(one.getsockname()[1]) for one in taken]
-    finally:
-        for one in taken:
-            one.close()
+    """Loopback ports that are free now, and that the kernel gives nobody by itself.
+
+    A port of the kernel's own range could go to a connection before the program binds it.
+    """
+    ports: list[int] = []
+    for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise LabError(
+        f"found {len(ports)} of {count} free ports in {CHOSEN_PORTS.start}..{CHOSEN_PORTS.stop - 1}"
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import shutil
 import signal
 import socket
@@ -25,10 +26,17 @@ NAMES = ("s1", "s2", "s3")
 STARTED_WITHIN_S = 10.0
 
 
+# Below the ports that the kernel hands out by itself (32768 up): none of those can be taken by a
+# backend or a connection between this choice and the moment HAProxy binds it.
+CHOSEN_PORTS = range(20_000, 32_000)
+
+
 def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    with socket.socket(socket.AF_INET, kind) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = random.choice(CHOSEN_PORTS)
+        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class FakeHarness:
@@ -195,12 +203,21 @@ backend app
 
     async def _until(self, look: Callable[[], Awaitable[object]]) -> None:
         """Poll, for HAProxy has no way to say that it is ready."""
-        async with asyncio.timeout(STARTED_WITHIN_S):
-            while True:
-                with suppress(BalancerError, OSError):
-                    if await look():
-                        return
-                await asyncio.sleep(0.01)
+        assert self.process is not None
+        error: Exception | None = None
+        give_up = time.monotonic() + STARTED_WITHIN_S
+        while time.monotonic() < give_up and self.process.returncode is None:
+            try:
+                if await look():
+                    return
+            except (BalancerError, OSError) as caught:
+                error = caught
+            await asyncio.sleep(0.01)
+        state = f"ended with {self.process.returncode}"
+        if self.process.returncode is None:
+            state = f"not ready after {STARTED_WITHIN_S:g} s (last: {error})"
+        said = (self.directory / "stderr").read_text()
+        raise AssertionError(f"HAProxy {state} and said: {said}")
 
     async def epoch(self) -> str:
         (text,) = await self.client.ask(("show info",))
