@@ -25,11 +25,12 @@ from dial.types import Mode
 from dial_lab import report
 from dial_lab.arrivals import Swing
 from dial_lab.calibration import SETTLE_S, saturation_rps_together
+from dial_lab.guests import Guest, GuestCpu, guests
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
-from dial_lab.resources import RESOURCES
-from dial_lab.run import MACHINES
+from dial_lab.resources import CPU, RESOURCES, Resource
+from dial_lab.run import GUESTS, MACHINES
 from dial_lab.serving import (
     HEAD_START_S,
     WARM_UP_S,
@@ -43,6 +44,12 @@ from dial_lab.topology import Machine, exclusive, host_cgroups, machines, place,
 
 POLICY = Policy("session", "roundrobin", interval_s=2.0, mode=Mode.SHADOW)
 """As the policy ``dial``, but it never writes."""
+
+REVISION = 2
+"""Raised when the same plan comes to yield another recording: machines, links, programs, log.
+
+2: response times end with the last byte; every machine has a link; the cache's probe.
+"""
 
 CALIBRATION_S = 3.0
 """Some 400 requests of a machine; see :mod:`dial_lab.calibration`."""
@@ -97,10 +104,15 @@ class SessionPlan:
     seed: int
     learn_s: float = 24.0
     percentile: float = 90.0
+    guest: str = "shared"
+    """Whose kernel the tenants run under: one of :data:`dial_lab.run.GUESTS`."""
 
     def __post_init__(self) -> None:
         """Check names and ranges."""
         _allow("resource", self.resource, RESOURCES)
+        _allow("guest", self.guest, GUESTS)
+        if self.guest == "uml" and (taken := self._taken() - {CPU.name}):
+            raise LabError(f"guest uml: not with {', '.join(sorted(taken))}; allowed: {CPU.name}")
         if not self.stages:
             raise LabError("a session needs a stage at least")
         if not 0.0 < self.load < 1.0:
@@ -116,6 +128,11 @@ class SessionPlan:
                     raise LabError(
                         f"{where}: rho_bg {neighbour.rho_bg:g}: allowed is above 0 and below 1"
                     )
+
+    def _taken(self) -> set[str]:
+        """Every resource that has a part in it."""
+        visits = [visit for stage in self.stages for visit in stage.neighbours.values()]
+        return {self.resource, *(visit.resource for visit in visits)}
 
     @property
     def load_s(self) -> float:
@@ -191,7 +208,7 @@ def run_session(plan: SessionPlan, directory: Path, show: Show) -> SessionRecord
     directory.mkdir(parents=True, exist_ok=True)
     cgroups = host_cgroups()
     cores = sorted(os.sched_getaffinity(0))
-    resource = RESOURCES[plan.resource]
+    resource: Resource = RESOURCES[plan.resource]
     with (
         exclusive(),
         machines(cgroups, MACHINES, cores, apart=resource.victim_apart) as built,
@@ -203,8 +220,12 @@ def run_session(plan: SessionPlan, directory: Path, show: Show) -> SessionRecord
         os.sched_setaffinity(0, harness)
         try:
             show("starting")
+            vms: Mapping[str, Guest] = {}
+            if plan.guest == "uml":
+                vms = tenants.enter_context(guests(built, children))
+                resource = GuestCpu(vms)
             addresses = tenants.enter_context(resource.tenants(built, children))
-            pool = Pool(built, addresses, resource.cost, harness, plan.percentile)
+            pool = Pool(built, addresses, resource.cost, harness, plan.percentile, vms)
             show("calibrating")
             quiet_rps = saturation_rps_together(addresses, resource.cost, CALIBRATION_S)
             lost = []

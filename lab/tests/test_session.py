@@ -9,6 +9,7 @@ import pytest
 from dial.controller.recording import Recording
 from dial.errors import LabError
 from dial_lab.haproxy import WEIGHT
+from dial_lab.resources import RESOURCES
 from dial_lab.session import Neighbour, SessionPlan, Stage, run_session
 from dial_lab.topology import exclusive, host_cgroups
 
@@ -49,6 +50,21 @@ def test_a_plan_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(LabError, match=said):
         SessionPlan(resource, load, stages, seed=1)
+
+
+@pytest.mark.parametrize(
+    ("guest", "resource", "neighbour", "says"),
+    [
+        ("kvm", "cpu", "cpu", "guest kvm: .* allowed: shared, uml"),
+        ("uml", "net", "cpu", "guest uml: not with net; allowed: cpu"),
+        ("uml", "cpu", "llc", "guest uml: not with llc; allowed: cpu"),
+    ],
+)
+def test_a_plan_says_which_guests_there_are_and_for_what(guest, resource, neighbour, says):
+    program = next(iter(RESOURCES[neighbour].programs))
+    stage = Stage(5.0, neighbours={"s1": Neighbour(neighbour, program, 0.3)})
+    with pytest.raises(LabError, match=says):
+        SessionPlan(resource, 0.4, (stage,), seed=1, guest=guest)
 
 
 @pytest.fixture

@@ -5,8 +5,9 @@ order drawn from the seed.  What a stage needs (machines, what their neighbours 
 program and how much of it, a change of the tenant's own load) is drawn as cards are dealt: each
 once before any comes again, so that all come equally often, over all sessions they fit.
 
-What is drawn depends on the experiment's content alone, and so does a session's id.  A run
-that was broken off therefore knows what is done, and a changed session is recorded anew.
+What is drawn depends on the experiment's content alone, and a session's id on its plan and the
+lab's revision.  A run that was broken off therefore knows what is done, and a session that is
+another now is recorded anew.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import numpy as np
 
 from dial.errors import LabError
 from dial_lab.resources import RESOURCES, programs_for
-from dial_lab.session import Neighbour, SessionPlan, Stage
+from dial_lab.session import REVISION, Neighbour, SessionPlan, Stage
 from dial_training.errors import ExperimentError
 from dial_training.experiment import Experiment, StageGroup
 
@@ -57,7 +58,8 @@ def expand(experiment: Experiment) -> list[SessionSpec]:
     for repeat in range(1, experiment.repeats + 1):
         for rho_fg in experiment.loads:
             for resource in experiment.resources:
-                name = f"{experiment.set}-{resource}-{round(100 * rho_fg):02d}-{repeat}"
+                kind = resource if experiment.guest == "shared" else experiment.guest
+                name = f"{experiment.set}-{kind}-{round(100 * rho_fg):02d}-{repeat}"
                 try:
                     plan = SessionPlan(
                         resource,
@@ -66,6 +68,7 @@ def expand(experiment: Experiment) -> list[SessionSpec]:
                         seed=zlib.crc32(f"{experiment.seed}/{name}".encode()),
                         learn_s=experiment.learn_s,
                         percentile=experiment.percentile,
+                        guest=experiment.guest,
                     )
                 except (LabError, ExperimentError) as error:
                     raise ExperimentError(f"{name}: {error}") from error
@@ -138,5 +141,5 @@ def _stage(group: StageGroup, decks: Decks, name: str, resource: str, rho_fg: fl
 
 
 def _digest(plan: SessionPlan) -> str:
-    text = json.dumps(asdict(plan), sort_keys=True)
+    text = json.dumps([REVISION, asdict(plan)], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:8]

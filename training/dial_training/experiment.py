@@ -76,6 +76,8 @@ class Experiment(_Part):
     repeats: Annotated[int, Field(ge=1, le=100)] = 1
     learn_s: Seconds = 24.0
     percentile: Annotated[float, Field(ge=50.0, le=99.9)] = 90.0
+    guest: str = "shared"
+    """Whose kernel the tenants run under; ``uml`` with the resource ``cpu`` alone."""
     stages: Annotated[tuple[StageGroup, ...], Field(min_length=1)]
 
 

@@ -30,7 +30,7 @@ from dial_training.errors import DatasetError
 from dial_training.expand import SessionSpec
 
 
-def dataset(spec: SessionSpec, record: SessionRecord, guest: str = "shared") -> Dataset:
+def dataset(spec: SessionSpec, record: SessionRecord) -> Dataset:
     """A data set of one session.
 
     Raises
@@ -47,7 +47,7 @@ def dataset(spec: SessionSpec, record: SessionRecord, guest: str = "shared") -> 
         resource=spec.plan.resource,
         load=spec.plan.load,
         seed=spec.plan.seed,
-        guest=guest,
+        guest=spec.plan.guest,
         quiet_rps=record.quiet_rps,
         ticks=tuple(label(spec, record, observations)),
     )

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+import dial_training.expand
 from dial_lab.resources import RESOURCES, programs_for
 from dial_lab.run import MACHINES
-from dial_lab.session import Stage
+from dial_lab.session import REVISION, Stage
 from dial_training import experiment
 from dial_training.errors import ExperimentError
 from dial_training.expand import SessionSpec, expand
@@ -57,6 +58,17 @@ def test_a_session_that_changes_gets_another_id_and_the_others_keep_theirs() -> 
     assert after[:2] == before[:2]
     assert not set(after[2:]) & set(before)
     assert not {s.id for s in expand(made(seed=6))} & set(before)
+
+
+def test_a_session_is_another_one_in_a_lab_that_records_something_else(monkeypatch):
+    before = {s.id for s in expand(made())}
+    monkeypatch.setattr(dial_training.expand, "REVISION", REVISION + 1)
+    assert not {s.id for s in expand(made())} & before
+
+
+def test_a_tenant_with_a_kernel_of_its_own_has_sessions_of_its_own_name():
+    (spec, *_) = expand(made(resources=["cpu"], guest="uml"))
+    assert (spec.plan.guest, spec.id.split("-")[1]) == ("uml", "uml")
 
 
 def test_machines_intensities_and_programs_come_equally_often() -> None:
