@@ -14,9 +14,9 @@ What is counted
         Cases without a neighbour in which *any* tick's verdict is a neighbour; of all sets but
         the training set.
     model_error
-        Mean of |T_x predicted - measured| / measured over windows of up to 30 s of the set
-        ``heldout``, quiet and contended, where rho_fg + rho_bg <= 0.95; the curve is what the
-        product would use, rho_fg is the product's.
+        Mean of |T_x predicted - measured| / measured over the stages of the set ``heldout``,
+        quiet and contended, where rho_fg + rho_bg <= 0.95; the curve is what the product would
+        use, rho_fg is the product's.
     rho_bg_mae
         Mean of |rho_bg estimated - true| over contended windows of 30 s of ``heldout`` with
         rho_fg >= 0.3.  Each window is run through the product from the learnt state; its
@@ -148,7 +148,7 @@ def estimates(product: Policy, studied: Studied) -> list[Estimate]:
 
 
 def product_curves(product: Policy, studied: Studied) -> list[tuple[Point, TailCurve]]:
-    """Every window of a session, with the curve that the product would use for it."""
+    """Every point of a session, with the curve that the product would use for it."""
     found = []
     for p in curve_points(studied):
         shape = product.shapes.get(p.resource, MM1)

@@ -1,4 +1,4 @@
-"""Eq. 1 of each resource: fitted through quiet and contended windows.
+"""Eq. 1 of each resource: fitted through quiet and contended stages.
 
 Problem
     Find c0, c1, c2 >= 0 with T_x = c0 + c1 u + c2 u^2, u = 1/(1 - rho_fg - rho_bg).
@@ -28,7 +28,7 @@ from dial.estimator import QuietCurve
 from dial.queueing import MM1, RHO_MAX, TailCurve, fit_tail_curve
 from dial.types import Cause
 from dial_training.replay import Studied
-from dial_training.windows import Point, points
+from dial_training.windows import Point, point
 
 Place = tuple[str, str]
 """Session and machine: what has a scale of its own."""
@@ -40,17 +40,17 @@ _TURNS = 20
 
 
 def quiet_points(studied: Studied) -> list[Point]:
-    """The windows of a session's learning phase."""
+    """The learning phase of each machine of a session."""
     session = studied.session
-    return [
-        point
+    found = [
+        point(session.session, machine, Cause(session.resource), ticks)
         for machine, ticks in studied.quiet.items()
-        for point in points(session.session, machine, Cause(session.resource), ticks)
     ]
+    return [p for p in found if p is not None]
 
 
 def case_points(studied: Studied) -> list[Point]:
-    """The windows of a session's cases.
+    """A session's cases.
 
     Left out: cases whose requests cost more or less than in learning (they lie on another
     curve), those that no neighbour but the VM's own limit slows, and neighbours whose true
@@ -58,23 +58,23 @@ def case_points(studied: Studied) -> list[Point]:
     the CPU time a request, and no Eq. 1 is asked.
     """
     session = studied.session
-    found: list[Point] = []
+    found: list[Point | None] = []
     if Cause(session.resource) is Cause.LLC:
-        return found
+        return []
     for judged in studied.cases:
         truth, place = judged.case.truth, (session.session, judged.case.machine)
         if truth.cost_factor != 1.0:
             continue
         if truth.label.is_contention:
             if truth.rho_bg_true is not None:
-                found += points(*place, truth.label, judged.ticks, truth.rho_bg_true)
+                found.append(point(*place, truth.label, judged.ticks, truth.rho_bg_true))
         elif truth.label in (Cause.NONE, Cause.LOAD):
-            found += points(*place, Cause(session.resource), judged.ticks)
-    return found
+            found.append(point(*place, Cause(session.resource), judged.ticks))
+    return [p for p in found if p is not None]
 
 
 def curve_points(studied: Studied) -> list[Point]:
-    """All windows of a session that lie on the curve of its resource.
+    """All points of a session that lie on the curve of its resource.
 
     Only of machines that had a neighbour in the session.  The others may be of another kind:
     beside a victim whose working set fills the cache run siblings with a small one, which
@@ -98,8 +98,8 @@ def fit_shapes(found: Iterable[Point], quiet: Iterable[Point]) -> dict[Cause, Ta
 
     Parameters
     ----------
-    found : windows to fit.
-    quiet : windows of the learning phases, which set the scales.
+    found : points to fit.
+    quiet : the learning phases, which set the scales.
     """
     learning = list(quiet)
     shapes = {}

@@ -117,13 +117,13 @@ def draw_confusion(accuracy: Mapping[str, Any], path: Path) -> None:
 def draw_curves(
     curves: Mapping[Cause, TailCurve], points: Mapping[str, list[Point]], path: Path
 ) -> None:
-    """Eq. 1 of each resource over training and held-out windows (the paper's Fig. 5)."""
+    """Eq. 1 of each resource over training and held-out stages (the paper's Fig. 5)."""
     columns = min(2, len(curves))
     rows = -(-len(curves) // columns)
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(6.2 * columns, 4.1 * rows + 0.6), dpi=_DPI, layout="constrained")
         figure.suptitle(
-            "Eq. 1 through windows of 30 s: dots were fitted, rings are held-out intensities",
+            "Eq. 1 through whole stages: dots were fitted, rings are held-out intensities",
             x=0.01,
             ha="left",
             fontsize=14,

@@ -22,7 +22,7 @@ from dial_training.windows import Point
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """What was measured, and the windows that Eq. 1 is drawn over.
+    """What was measured, and the points that Eq. 1 is drawn over.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Evaluation:
     ablation
         :func:`dial_training.ablation.ablate`.
     points
-        Windows by set, as recorded; T_x is over that of the idle backend.
+        Stages by set, as recorded; T_x is over that of the idle backend.
     """
 
     accuracy: dict[str, Any]

@@ -1,10 +1,13 @@
-"""Half a minute of a machine: the points that Eq. 1 is fitted through and measured on.
+"""Some time of a machine: the points that Eq. 1 is fitted through and measured on.
 
 T_x of a tick rests on a few hundred requests and is off by a tenth (the 90th percentile of 200
-exponential times: 9 %); over 30 s that is 2.5 %.  The percentile of a window is taken as the
-mean of its ticks' percentiles, each weighing as many requests as it rests on: single response
-times are not in the data set.  A stage is cut into windows of 30 s; a shorter rest, or stage,
-is a point too, but no window to measure an estimate on.
+exponential times: 9 %), and by more where queues are long, because then successive response
+times are alike.  The percentile of a longer time is taken as the mean of its ticks'
+percentiles, each weighing as many requests as it rests on: single response times are not in
+the data set.
+
+Eq. 1 is a statement on the mean, so a whole stage is one point of it.  An estimate of rho_bg is
+wanted soon, so it is measured on windows of 30 s.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ _LEAST_S = 9.0
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One window.
+    """A stage, a learning phase or a window.
 
     Attributes
     ----------
@@ -39,7 +42,7 @@ class Point:
     contended
         Whether there was a neighbour.
     rho_fg
-        The product's own value, mean over the window.
+        The product's own value, mean over the time.
     rho_bg
         True one; 0 without a neighbour.
     t_x_ms
@@ -64,29 +67,8 @@ def split(case: Case) -> Iterator[tuple[int, ...]]:
     """The case's ticks in consecutive whole windows."""
     ticks = case.session.ticks
     interval_s = [ticks[at].observation.interval_s for at in case.at]
-    for first, last in _bounds(interval_s, _WHOLE_S):
+    for first, last in _bounds(interval_s):
         yield case.at[first:last]
-
-
-def points(
-    session: str,
-    machine: str,
-    resource: Cause,
-    ticks: Sequence[JudgedTick],
-    rho_bg: float | None = None,
-) -> Iterator[Point]:
-    """The windows of some ticks in a row.
-
-    Parameters
-    ----------
-    session, machine, resource : for the record.
-    ticks : of the machine.
-    rho_bg : what its neighbour takes; ``None`` without one.
-    """
-    for first, last in _bounds([tick.interval_s for tick in ticks], _LEAST_S):
-        found = point(session, machine, resource, ticks[first:last], rho_bg)
-        if found is not None:
-            yield found
 
 
 def point(
@@ -96,7 +78,21 @@ def point(
     ticks: Sequence[JudgedTick],
     rho_bg: float | None = None,
 ) -> Point | None:
-    """One window, or ``None`` where T_x or rho_fg is missing in most of it."""
+    """All of some ticks in a row, of one machine.
+
+    Parameters
+    ----------
+    session, machine, resource : for the record.
+    ticks : of the machine.
+    rho_bg : what its neighbour takes; ``None`` without one.
+
+    Returns
+    -------
+    Point or None
+        ``None`` where T_x or rho_fg is missing in most of it, or it is too short to tell.
+    """
+    if sum(tick.interval_s for tick in ticks) < _LEAST_S:
+        return None
     known = [
         (window.t_x_ms, tick.verdict.rho_fg, window.t_x_requests)
         for tick in ticks
@@ -118,13 +114,13 @@ def point(
     )
 
 
-def _bounds(interval_s: Sequence[float], least_s: float) -> Iterator[tuple[int, int]]:
-    """First tick and the one after the last of each window, the last of ``least_s`` at least."""
+def _bounds(interval_s: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """First tick and the one after the last of each whole window."""
     first, length_s = 0, 0.0
     for at, part_s in enumerate(interval_s):
         length_s += part_s
         if length_s > WINDOW_S - part_s / 2.0:
             yield first, at + 1
             first, length_s = at + 1, 0.0
-    if length_s >= least_s:
+    if length_s >= _WHOLE_S:
         yield first, len(interval_s)
