@@ -61,12 +61,20 @@ def judge(
     contention = known.contention
     suspect = None if signal.calm and not isinstance(t_x_ms, NoData) else known.suspect
     if contention is not None:
-        finding, contention = _follow(policy, known, contention, seen, signal, rho_fg=rho_fg)
+        finding, contention = _follow(
+            policy,
+            known,
+            contention,
+            seen,
+            signal,
+            siblings_rho_bg=siblings_rho_bg,
+            rho_fg=rho_fg,
+        )
     elif signal.above:
         finding = _find_cause(policy, known, seen, rho_fg)
         suspect = finding.cause
         finding, contention = _engage(
-            policy, finding, signal, known.suspect, siblings_rho_bg=siblings_rho_bg, tick=tick
+            policy, known, finding, signal, siblings_rho_bg=siblings_rho_bg, tick=tick
         )
     return replace(known, contention=contention, suspect=suspect), Verdict(
         cause=finding.cause,
@@ -199,9 +207,9 @@ def _refine(policy: Policy, past: RhoBg, reading: Reading | NoData) -> RhoBg | N
 
 def _engage(
     policy: Policy,
+    known: BackendState,
     found: _Finding,
     signal: Signal,
-    suspect: Cause | None,
     *,
     siblings_rho_bg: float,
     tick: int,
@@ -212,24 +220,28 @@ def _engage(
     too.  What is expected is exceeded by chance or by load of one's own as well, and then the
     class is whatever the noise of that interval looks like; it rarely looks the same twice.
 
-    Worth it: rho_bg is large enough, and larger than what the siblings' slowness would come
-    to.  Where all are slow alike there is nobody to move load to, and no neighbour either:
-    neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
-    it, heavier requests, or something slow that all depend on.
+    Worth it: rho_bg is large enough, and the backend is slower than its siblings by as much,
+    both taken over the same few intervals: of three backends with heavier requests the one
+    that was slowest in the last interval is not the victim of anybody.  Where all are slow
+    alike there is nobody to move load to, and no neighbour either: neighbours do not arrive on
+    all hosts at once.  It is the service's own load then: more of it, heavier requests, or
+    something slow that all depend on.
     """
     if not found.cause.costs_capacity:
         return (found if signal.detected else replace(found, cause=Cause.NONE)), None
     least = policy.guards.engage_rho_bg
+    apparent = known.apparent_rho_bg
+    excess = (0.0 if isinstance(apparent, NoData) else apparent) - siblings_rho_bg
     cause = Cause.NONE
     if not signal.detected:
         why_not = f"looks like {found.cause}; one interval is not enough"
-    elif found.cause is not suspect:
+    elif found.cause is not known.suspect:
         why_not = f"looks like {found.cause}, which the interval before did not"
     elif isinstance(found.rho_bg, NoData):
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif found.rho_bg.value - siblings_rho_bg < least:
+    elif excess < least:
         cause = Cause.LOAD
         why_not = f"looks like {found.cause}, but its siblings are as slow"
     else:
@@ -247,9 +259,13 @@ def _follow(
     seen: BackendObservation,
     signal: Signal,
     *,
+    siblings_rho_bg: float,
     rho_fg: Measured,
 ) -> tuple[_Finding, Contention | None]:
-    """Refine the estimate; the contention ends when it has been calm for long enough."""
+    """Refine the estimate; the contention ends when it has been calm for long enough.
+
+    What the siblings turn out to suffer as well is no neighbour's.
+    """
     slowdown = features(known.baseline, seen.window, seen.sample)["cpu_time_ratio"]
     reading = _reading(policy, known, contention.cause, seen, rho_fg=rho_fg, slowdown=slowdown)
     rho_bg = _refine(policy, contention.rho_bg, reading)
@@ -260,9 +276,10 @@ def _follow(
     else:
         # Low, and sure enough not to be what load was moved for: of a few requests an
         # estimate of 0.06 +- 0.33 says nothing.
+        excess = rho_bg.mean - siblings_rho_bg
         is_calm = (
-            rho_bg.value < policy.guards.release_rho_bg
-            and rho_bg.mean + rho_bg.sd < policy.guards.engage_rho_bg
+            excess < policy.guards.release_rho_bg
+            and excess + rho_bg.sd < policy.guards.engage_rho_bg
         )
         enough = policy.guards.release_intervals
     calm = contention.calm_ticks + 1 if is_calm else 0
