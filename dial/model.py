@@ -34,8 +34,13 @@ from dial.settings import describe
 from dial.types import Cause
 
 FORMAT = 1
-STARTER = Path(__file__).parent / "shipped_models" / "starter.json"
-"""The model used when none is configured; its card says what it is worth."""
+_SHIPPED = Path(__file__).parent / "shipped_models"
+STARTER = _SHIPPED / "starter.json"
+"""Hand-written rules, for a start without any training; its card says what it is worth."""
+LAB = _SHIPPED / "lab.json"
+"""Trained in the lab: the default."""
+SHIPPED = {path.stem: path for path in (LAB, STARTER)}
+"""By the name that a configuration may give."""
 
 _MAX_DEPTH = 12
 """A tree deeper than this is not one a person can read, which ours must be."""
@@ -161,6 +166,11 @@ def load_model(path: Path) -> ModelDocument:
             "it was changed or cut short after it was made"
         )
     return model
+
+
+def model_path(model: str) -> Path:
+    """The file of a shipped model's name, or the path that ``model`` is."""
+    return SHIPPED.get(model, Path(model))
 
 
 def save_model(model: ModelDocument, path: Path) -> None:

@@ -228,8 +228,10 @@ class Settings(BaseSettings):
     )
     adapter: AdapterSettings
     backends: dict[str, BackendSettings] = Field(default_factory=dict)
-    model: Path | None = Field(
-        default=None, description="Model file; the shipped starter model when not given."
+    model: str = Field(
+        default="lab",
+        min_length=1,
+        description="A shipped model (lab: trained; starter: hand-written rules) or a file's path.",
     )
     api: ApiSettings = ApiSettings()
     detector: DetectorSettings = DetectorSettings()

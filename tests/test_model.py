@@ -2,12 +2,13 @@
 
 import json
 import pickle
+from pathlib import Path
 
 import pytest
 
 from dial.classifier import FEATURES, Branch, Leaf
 from dial.errors import ModelError
-from dial.model import STARTER, ModelDocument, load_model, save_model
+from dial.model import LAB, SHIPPED, STARTER, ModelDocument, load_model, model_path, save_model
 from dial.queueing import TailCurve
 from dial.types import Cause
 
@@ -186,3 +187,15 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
         load_model(tmp_path / "gone.json")
     with pytest.raises(ModelError, match="Is a directory"):
         load_model(tmp_path)
+
+
+def test_a_model_is_a_shipped_ones_name_or_a_path(tmp_path):
+    assert model_path("lab") == LAB
+    assert model_path("starter") == STARTER
+    assert model_path("./lab") == Path("lab")
+    assert model_path(str(tmp_path / "own.json")) == tmp_path / "own.json"
+
+
+@pytest.mark.parametrize("name", sorted(SHIPPED))
+def test_shipped_models_can_be_used(name):
+    assert load_model(model_path(name)).name == name

@@ -49,7 +49,7 @@ def test_defaults_are_the_papers_and_harmless(load):
     assert settings.api.host == "127.0.0.1"
     assert settings.api.token is None
     assert settings.record.path is None
-    assert settings.model is None
+    assert settings.model == "lab"
     assert settings.guards.release_rho_bg < settings.guards.engage_rho_bg
 
 

@@ -29,6 +29,9 @@ Departures
     * Signals past the paper's five: CPU time waited for (steal, gaps in the kernel's accounts,
       run-queue wait), I/O pressure, how busy the disk is, the memory's latency, own throttling.
     * All are free of the VM's size: what took 0.1 core of a small VM takes 1 of a large one.
+    * Of a resource's busy fraction b the odds b / (1 - b) are compared, which are the mean
+      number of jobs there (M/M/1): from a disk that is busy half of the time to one that is
+      busy all of the time b only doubles.
     * A missing metric is ``NoData`` and its feature too; the tree decides what then.
 """
 
@@ -47,9 +50,8 @@ FEATURES: dict[str, str] = {
     "throttled_excess": "fraction of periods in which the VM's own CPU quota throttled it, above "
     "the quiet mean",
     "iowait_ratio": "CPUs idle while waiting for the disk / predicted from the requests served",
-    "io_pressure_ratio": "fraction of time some task waited for I/O / predicted from the requests "
-    "served",
-    "disk_busy_ratio": "fraction of time the disk was busy / predicted from the requests served",
+    "io_pressure_ratio": "odds that some task waits for I/O / predicted from the requests served",
+    "disk_busy_ratio": "odds that the disk is busy / predicted from the requests served",
     "retransmit_fraction": "TCP segments retransmitted / segments sent",
     "t_c_ratio": "T_c, the tail of the connect time, / its quiet mean",
     "memory_reload_ratio": "latency of memory that others could have evicted / its quiet mean",
@@ -60,8 +62,10 @@ LEAST_CORES = 0.02
 """A sample of 1 s in ticks of 10 ms is off by 0.01 core; agents themselves take 0.001."""
 LEAST_FRACTION = 0.02
 """Of time waiting: an idle system's own writing makes up to 0.01 of a 2 s interval."""
-LEAST_CONNECT_MS = 1.0
-"""A log's resolution: 0 means anything below."""
+LEAST_IDLE_FRACTION = 0.02
+"""Of time: what is busy all of an interval is not infinitely busy."""
+LEAST_CONNECT_MS = 2.0
+"""A log in whole milliseconds turns from 0 to 1 and back by chance."""
 LEAST_RELOAD_NS = 5.0
 """Timing of a few hundred lines is off by that much."""
 LEAST_SEGMENTS_PER_S = 10.0
@@ -182,9 +186,11 @@ def features(
         "throttled_excess": _excess(now["throttled"], baseline.throttled.value()),
         "iowait_ratio": _ratio(now["iowait"], baseline.iowait.predict(n), LEAST_CORES),
         "io_pressure_ratio": _ratio(
-            now["io_pressure"], baseline.io_pressure.predict(n), LEAST_FRACTION
+            _odds(now["io_pressure"]), _odds(baseline.io_pressure.predict(n)), LEAST_FRACTION
         ),
-        "disk_busy_ratio": _ratio(now["disk_busy"], baseline.disk_busy.predict(n), LEAST_FRACTION),
+        "disk_busy_ratio": _ratio(
+            _odds(now["disk_busy"]), _odds(baseline.disk_busy.predict(n)), LEAST_FRACTION
+        ),
         "retransmit_fraction": sample
         if isinstance(sample, NoData)
         else _per(
@@ -245,6 +251,14 @@ def _ratio(observed: Measured, expected: Measured, least: float) -> Measured:
     if expected + least <= 0.0:
         return NoData("nothing was expected, so no ratio can be formed")
     return (observed + least) / (expected + least)
+
+
+def _odds(fraction: Measured) -> Measured:
+    """Busy over idle time; a prediction may lie above 1."""
+    if isinstance(fraction, NoData):
+        return fraction
+    busy = min(fraction, 1.0)
+    return busy / (1.0 - busy + LEAST_IDLE_FRACTION)
 
 
 def _per(amount: Measured, of: Measured, least: float) -> Measured:

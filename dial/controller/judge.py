@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 from dial.classifier import classify, features
 from dial.controller.policy import Policy
+from dial.controller.siblings import Apparent
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import SLOWDOWN, Reading, RhoBg, learn_peak, peak_rps, utilisation
-from dial.queueing import MM1, TailCurve
+from dial.queueing import MM1, RHO_MAX, TailCurve
 from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
 
 
@@ -34,7 +35,8 @@ def judge(
     known: BackendState,
     seen: BackendObservation,
     *,
-    siblings_rho_bg: float,
+    apparent: Apparent,
+    siblings: Apparent,
     tick: int,
     quiet: bool,
 ) -> tuple[BackendState, Verdict]:
@@ -45,13 +47,20 @@ def judge(
     policy : the strategies.
     known : what is remembered of this backend.
     seen : this tick's observation of it.
-    siblings_rho_bg : what a neighbour would take from the typical other backend, were its
-        slowness a neighbour's doing (see :func:`apparent_rho_bg`).
+    apparent, siblings : apparent rho_bg of this backend and of its typical sibling
+        (:mod:`dial.controller.siblings`).
     tick : its number, for the record.
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
     t_x_ms = seen.window.t_x_ms
     known, signal = _detect(policy, known, seen, learn=quiet)
+    known = replace(
+        known,
+        t_x_beside=known.t_x_beside.step(apparent.t_x, siblings.t_x, calm=signal.calm),
+        cpu_time_beside=known.cpu_time_beside.step(
+            apparent.cpu_time, siblings.cpu_time, calm=signal.calm
+        ),
+    )
     if quiet and signal.calm:
         known = _learn(policy, known, seen)
     peak = peak_rps(known.peak, policy.peak_rps.get(seen.name))
@@ -61,21 +70,11 @@ def judge(
     contention = known.contention
     suspect = None if signal.calm and not isinstance(t_x_ms, NoData) else known.suspect
     if contention is not None:
-        finding, contention = _follow(
-            policy,
-            known,
-            contention,
-            seen,
-            signal,
-            siblings_rho_bg=siblings_rho_bg,
-            rho_fg=rho_fg,
-        )
+        finding, contention = _follow(policy, known, contention, seen, signal, rho_fg=rho_fg)
     elif signal.above:
         finding = _find_cause(policy, known, seen, rho_fg)
         suspect = finding.cause
-        finding, contention = _engage(
-            policy, known, finding, signal, siblings_rho_bg=siblings_rho_bg, tick=tick
-        )
+        finding, contention = _engage(policy, known, finding, signal, rho_fg=rho_fg, tick=tick)
     return replace(known, contention=contention, suspect=suspect), Verdict(
         cause=finding.cause,
         rho_fg=rho_fg,
@@ -144,20 +143,20 @@ def _find_cause(
     return _Finding(cause, _estimate(policy, reading), path)
 
 
-def apparent_rho_bg(policy: Policy, known: BackendState, seen: BackendObservation) -> Measured:
-    """What a neighbour would have to take to make this backend as slow as it was lately.
+def apparently(policy: Policy, known: BackendState, seen: BackendObservation) -> Apparent:
+    """What a neighbour would have to take to make this backend as slow as it is.
 
-    Whether there is one is another question: a slow database, or requests that got heavier,
-    look the same on every backend.  Lately is this interval and, half as much each, those
-    before: one interval's T_x is off by too much to speak for or against a sibling.  Signed,
-    so that errors cancel.
+    Whether there is one is another question: :mod:`dial.controller.siblings`.
     """
     rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
-    found = _estimate(policy, _response_time(policy, known.curve.curve(), seen, rho_fg))
-    past = known.apparent_rho_bg
-    if isinstance(found, NoData):
-        return past
-    return found.mean if isinstance(past, NoData) else 0.5 * (past + found.mean)
+    slowdown = features(known.baseline, seen.window, seen.sample)["cpu_time_ratio"]
+    readings = (
+        _response_time(policy, known.curve.curve(), seen, rho_fg),
+        _cpu_time(seen, slowdown),
+    )
+    # Eq. 1's own error is the same on all backends.
+    tracker = replace(policy.tracker, model_error=0.0)
+    return Apparent(*(r if isinstance(r, NoData) else tracker.begin(r) for r in readings))
 
 
 def _reading(
@@ -173,6 +172,10 @@ def _reading(
     if cause is not Cause.LLC:
         curve = known.curve.curve(policy.shapes.get(cause, MM1))
         return _response_time(policy, curve, seen, rho_fg)
+    return _cpu_time(seen, slowdown)
+
+
+def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:
     if isinstance(slowdown, NoData):
         return slowdown
     # A mean of n service times, which vary by about their mean.
@@ -211,7 +214,7 @@ def _engage(
     found: _Finding,
     signal: Signal,
     *,
-    siblings_rho_bg: float,
+    rho_fg: Measured,
     tick: int,
 ) -> tuple[_Finding, Contention | None]:
     """Make a contention of a finding, if it is sure enough and worth moving load for.
@@ -220,18 +223,19 @@ def _engage(
     too.  What is expected is exceeded by chance or by load of one's own as well, and then the
     class is whatever the noise of that interval looks like; it rarely looks the same twice.
 
-    Worth it: rho_bg is large enough, and the backend is slower than its siblings by as much,
-    both taken over the same few intervals: of three backends with heavier requests the one
-    that was slowest in the last interval is not the victim of anybody.  Where all are slow
-    alike there is nobody to move load to, and no neighbour either: neighbours do not arrive on
-    all hosts at once.  It is the service's own load then: more of it, heavier requests, or
-    something slow that all depend on.
+    Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
+    much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
+    neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
+    it, heavier requests, or something slow that all depend on.
     """
     if not found.cause.costs_capacity:
         return (found if signal.detected else replace(found, cause=Cause.NONE)), None
     least = policy.guards.engage_rho_bg
-    apparent = known.apparent_rho_bg
-    excess = (0.0 if isinstance(apparent, NoData) else apparent) - siblings_rho_bg
+    slower = known.t_x_beside.surely(least, _scale(policy, known, found.cause, rho_fg))
+    shared = known.t_x_beside.shared
+    if found.cause is Cause.LLC:
+        slower = slower and known.cpu_time_beside.surely(least)
+        shared = known.cpu_time_beside.shared
     cause = Cause.NONE
     if not signal.detected:
         why_not = f"looks like {found.cause}; one interval is not enough"
@@ -241,15 +245,32 @@ def _engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif excess < least:
+    elif not slower and shared:
         cause = Cause.LOAD
         why_not = f"looks like {found.cause}, but its siblings are as slow"
+    elif not slower:
+        why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
     else:
         contention = Contention(
             found.cause, found.rho_bg, calm_ticks=0, since_tick=tick, evidence=found.why
         )
         return found, contention
     return _Finding(cause, found.rho_bg, (*found.why, why_not)), None
+
+
+def _scale(policy: Policy, known: BackendState, cause: Cause, rho_fg: Measured) -> float:
+    """What the excess by M/M/1's curve has to be multiplied with on the curve of ``cause``."""
+    own, excess = known.t_x_beside.own, known.t_x_beside.excess
+    plain, shaped = known.curve.curve(), known.curve.curve(policy.shapes.get(cause, MM1))
+    if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
+        return 1.0
+    if isinstance(own, NoData) or isinstance(excess, NoData) or excess <= 0.0:
+        return 1.0
+    # At its mean T_x, and at the one that it would have were it as slow as its siblings.
+    slow = min(rho_fg + own, RHO_MAX)
+    alike = max(slow - excess, 0.0)
+    by_shape = shaped.utilisation(plain.t_x_ms(slow)) - shaped.utilisation(plain.t_x_ms(alike))
+    return by_shape / excess
 
 
 def _follow(
@@ -259,7 +280,6 @@ def _follow(
     seen: BackendObservation,
     signal: Signal,
     *,
-    siblings_rho_bg: float,
     rho_fg: Measured,
 ) -> tuple[_Finding, Contention | None]:
     """Refine the estimate; the contention ends when it has been calm for long enough.
@@ -276,7 +296,9 @@ def _follow(
     else:
         # Low, and sure enough not to be what load was moved for: of a few requests an
         # estimate of 0.06 +- 0.33 says nothing.
-        excess = rho_bg.mean - siblings_rho_bg
+        by_cpu_time = contention.cause is Cause.LLC
+        siblings = known.cpu_time_beside if by_cpu_time else known.t_x_beside
+        excess = rho_bg.mean - siblings.lately
         is_calm = (
             excess < policy.guards.release_rho_bg
             and excess + rho_bg.sd < policy.guards.engage_rho_bg

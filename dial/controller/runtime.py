@@ -31,7 +31,7 @@ from dial.controller.step import step
 from dial.errors import BalancerError
 from dial.intake.inbox import SampleInbox
 from dial.metrics import Metrics
-from dial.model import STARTER, load_model
+from dial.model import load_model, model_path
 from dial.service.app import create_app
 from dial.service.server import serve
 from dial.service.token import load_token
@@ -209,7 +209,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         shown and retried, never raised.
     """
     clock = clock or SystemClock()
-    source = PolicySource.of(settings, load_model(settings.model or STARTER))
+    source = PolicySource.of(settings, load_model(model_path(settings.model)))
     token = load_token(settings.api)
     adapter = load_adapter(settings.adapter.name)(settings.service, settings.adapter.options)
     windows = RequestWindows(settings.percentile, settings.guards.min_requests)

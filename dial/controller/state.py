@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dial.classifier import QuietBaseline
+from dial.controller.siblings import Beside
 from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
-from dial.types import Cause, Measured, NoData
+from dial.types import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +49,9 @@ class BackendState:
     contention: Contention | None = None
     suspect: Cause | None = None
     """Class of the last interval that was above its band, until all is calm again."""
-    apparent_rho_bg: Measured = field(default=NoData("no interval yet"))
-    """What a neighbour would have to take to make it as slow as it was lately, signed."""
+    t_x_beside: Beside = field(default_factory=Beside)
+    cpu_time_beside: Beside = field(default_factory=Beside)
+    """How it did beside its siblings, by T_x and by the CPU time of a request."""
 
 
 @dataclass(frozen=True, slots=True)

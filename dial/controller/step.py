@@ -25,14 +25,14 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-
-from dial.controller.judge import apparent_rho_bg, judge
+from dial.controller.judge import apparently, judge
 from dial.controller.policy import Policy
+from dial.controller.siblings import Apparent, siblings_of
 from dial.controller.split import split_load
 from dial.controller.state import BackendState, Shift, State
-from dial.types import Action, BackendPlan, Measured, NoData, Observation, Plan, Verdict
+from dial.types import Action, BackendPlan, NoData, Observation, Plan, Verdict
+
+_OUT = Apparent(*[NoData("the balancer does not use it")] * 2)
 
 
 def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
@@ -54,22 +54,20 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
     """
     quiet = state.shift is None
     apparent = {
-        seen.name: apparent_rho_bg(policy, state.backends.get(seen.name, BackendState()), seen)
+        seen.name: apparently(policy, state.backends.get(seen.name, BackendState()), seen)
         for seen in observation.backends
         if seen.server.usable
     }
-    siblings = _medians_of_others(apparent)
+    siblings = siblings_of(apparent)
     backends: dict[str, BackendState] = {}
     verdicts: dict[str, Verdict] = {}
     for seen in observation.backends:
-        known = state.backends.get(seen.name, BackendState())
-        if seen.name in apparent:
-            known = replace(known, apparent_rho_bg=apparent[seen.name])
         backends[seen.name], verdicts[seen.name] = judge(
             policy,
-            known,
+            state.backends.get(seen.name, BackendState()),
             seen,
-            siblings_rho_bg=max(0.0, siblings.get(seen.name, 0.0)),
+            apparent=apparent.get(seen.name, _OUT),
+            siblings=siblings.get(seen.name, _OUT),
             tick=observation.tick,
             quiet=quiet,
         )
@@ -99,26 +97,6 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         changes=changes,
     )
     return State(backends, split.shift, observation.epoch), plan
-
-
-def _medians_of_others(apparent: Mapping[str, Measured]) -> dict[str, float]:
-    """For each backend the lower median over its siblings; 0 without any that is known.
-
-    The lower one, so that of two siblings the healthy one speaks: two victims among three
-    backends must not excuse each other.  One sort for all: leaving oneself out of a sorted
-    list moves the median by one place at most.
-    """
-    known = {n: value for n, value in apparent.items() if not isinstance(value, NoData)}
-    order = sorted(known, key=lambda name: known[name])
-    place = {name: i for i, name in enumerate(order)}
-    medians = {}
-    for name in apparent:
-        siblings = len(order) - (name in place)
-        middle = (siblings - 1) // 2
-        if name in place and middle >= place[name]:
-            middle += 1
-        medians[name] = known[order[middle]] if siblings else 0.0
-    return medians
 
 
 def _wanted(shift: Shift | None, observation: Observation) -> dict[str, int]:

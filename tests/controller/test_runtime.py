@@ -17,7 +17,7 @@ from dial.controller.snapshot import Publisher, Snapshot
 from dial.errors import BalancerUnreachable
 from dial.intake.inbox import SampleInbox
 from dial.metrics import Metrics
-from dial.model import STARTER, load_model
+from dial.model import LAB, load_model
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
 from dial.types import ApplyReport, BalancerState, Mode, ServerState
@@ -82,7 +82,7 @@ def make(service, tmp_path):
         clock = ManualClock(1_000_000.0 + 2.0 * service.tick)
         controller = Controller(
             settings,
-            PolicySource.of(settings, load_model(STARTER)),
+            PolicySource.of(settings, load_model(LAB)),
             adapter=balancer,
             windows=windows,
             inbox=inbox,

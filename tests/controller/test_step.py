@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import itertools
-import statistics
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from dial.controller.state import State
-from dial.controller.step import _medians_of_others, step
+from dial.controller.step import step
 from dial.estimator import RhoBg
 from dial.optimizer import tail_optimal_shares
 from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
@@ -175,15 +172,6 @@ def test_two_victims_both_lose_load(service):
     service.rho_bg |= {"s1": 0.5, "s2": 0.4}
     plan = service.run(15)
     assert share(plan, "s1") < share(plan, "s2") < share(plan, "s3")
-
-
-@given(st.lists(st.one_of(st.none(), st.floats(0.0, 1.0)), max_size=9))
-def test_the_median_of_the_siblings_leaves_oneself_out(values):
-    apparent = {f"s{i}": NoData("?") if v is None else v for i, v in enumerate(values)}
-    found = _medians_of_others(apparent)
-    for name in apparent:
-        others = [v for n, v in apparent.items() if n != name and not isinstance(v, NoData)]
-        assert found[name] == (statistics.median_low(others) if others else 0.0)
 
 
 def test_where_all_backends_are_slow_alike_no_load_moves(service):

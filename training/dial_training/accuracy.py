@@ -9,7 +9,8 @@ What is counted
         the product's whole pipeline.  Its class is the one that most ticks have from the
         first verdict on: before that the product has not made up its mind, as the paper's has
         not in its first intervals.  A case without any verdict is ``none``: a miss, but for a
-        load change, where nothing is to be explained if T_x stays in its band.
+        load change, where nothing is to be explained if T_x stays in its band.  Cases whose
+        neighbour took next to nothing are left out, and counted in ``unseen_too_weak_n``.
     false_positive_rate
         Cases without a neighbour in which *any* tick's verdict is a neighbour; of all sets but
         the training set.
@@ -41,7 +42,7 @@ from dial_training.replay import JudgedTick, Studied, judge_cases, judge_part
 from dial_training.table import Table
 from dial_training.tiers import PROBE, TIERS, Tier
 from dial_training.tree import CrossValidation
-from dial_training.truth import true_rho_bg
+from dial_training.truth import too_weak, true_rho_bg
 from dial_training.windows import Point, point, split
 
 UNSEEN, HELDOUT = "unseen", "heldout"
@@ -115,7 +116,7 @@ def class_of(ticks: Sequence[JudgedTick]) -> Cause:
 
 
 def answers(product: Policy, studied: Studied) -> list[Answer]:
-    """Of every case of a session."""
+    """Of every case of a session whose neighbour, if there is one, is worth finding."""
     session = studied.session
     return [
         Answer(
@@ -128,6 +129,7 @@ def answers(product: Policy, studied: Studied) -> list[Answer]:
             any(tick.verdict.cause.costs_capacity for tick in judged.ticks),
         )
         for judged in judge_cases(product, studied)
+        if not too_weak(studied, judged)
     ]
 
 
@@ -210,6 +212,9 @@ def _of_tier(
         },
         "unseen_accuracy": _mean([a.right for a in unseen]),
         "unseen_n": len(unseen),
+        "unseen_too_weak_n": sum(
+            too_weak(s, judged) for s in tested if s.session.set == UNSEEN for judged in s.cases
+        ),
         "per_class": _per_class(unseen),
         "per_guest": {
             guest: {"accuracy": _mean([a.right for a in of]), "n": len(of)}

@@ -44,7 +44,7 @@ def card(
         "Rows are the intervals of training cases that are above the detector's band, in each "
         "capability tier.",
         "ccp_alpha": repr(fitted.cross_validation.alpha),
-        "shapes": "Non-negative least squares of the relative error over windows of 30 s with "
+        "shapes": "Non-negative least squares of the relative error over whole stages with "
         "rho_fg + rho_bg <= 0.95; T_x is over that of the idle backend, which each backend's own "
         "quiet past gives.",
         **{f"accuracy_{tier.name}": _accuracy(measured["tiers"][tier.name]) for tier in TIERS},
@@ -115,10 +115,15 @@ def _limits(data: Dataset, measured: Mapping[str, Any]) -> str:
     untaught = [cause.value for cause in Cause if cause.costs_capacity and cause not in taught]
     if untaught:
         limits.append(f"Not in the training set, so never named: {', '.join(untaught)}.")
-    if {session.guest for session in data.sessions} == {"shared"}:
+    limits.append(
+        "Tenant and neighbour shared one kernel, so run-queue wait and PSI show the neighbour as "
+        "no guest with a kernel of its own would see it, and steal is 0."
+    )
+    if own := sum(case.session.guest != "shared" for case in data.cases()):
         limits.append(
-            "Tenant and neighbour shared one kernel throughout, so run-queue wait and PSI show "
-            "the neighbour as no guest with a kernel of its own would see it, and steal is 0."
+            f"But for {own} cases about the CPU in a kernel of the tenant's own, which has neither "
+            "run-queue wait nor PSI nor steal, in any tier: time that its accounts miss stands in "
+            "for it."
         )
     return " ".join(limits)
 

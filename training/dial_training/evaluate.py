@@ -17,7 +17,7 @@ import typer
 from rich.console import Console
 
 from dial.errors import DialError
-from dial.model import STARTER, ModelDocument, load_model
+from dial.model import LAB, ModelDocument, load_model
 from dial_training import figures, report
 from dial_training.card import alpha_of
 from dial_training.dataset import Dataset, sha256
@@ -25,7 +25,6 @@ from dial_training.errors import TrainingError
 from dial_training.measure import evaluate
 
 DATA = Path(__file__).parents[1] / "data" / "dial.parquet"
-MODEL = STARTER.with_name("lab.json")
 
 _EXIT_ERROR = 2
 
@@ -52,7 +51,7 @@ def load(data_path: Path, model_path: Path) -> tuple[Dataset, ModelDocument]:
 
 def command(
     data_file: Annotated[Path, typer.Option("--data", help="Data set (Parquet).")] = DATA,
-    model_file: Annotated[Path, typer.Option("--model", help="Model made from it.")] = MODEL,
+    model_file: Annotated[Path, typer.Option("--model", help="Model made from it.")] = LAB,
     images: Annotated[
         Path | None, typer.Option("--figures", help="Draw PNG files into this directory.")
     ] = None,

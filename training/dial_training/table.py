@@ -11,8 +11,10 @@ Which intervals are rows
 What is the right answer
     The case's label; but ``unknown`` where none of the signals is there by which its class
     could be told (:data:`SIGNALS`).  A tree that is taught to name what it cannot see learns
-    the noise of something else.  Stages with heavier requests are left out: one backend alone
-    cannot tell them from a neighbour in the cache, and in the product its siblings do.
+    the noise of something else.  Less load than in learning makes nothing slower: its answer is
+    ``none``.  Stages with heavier requests are left out: one backend alone cannot tell them from
+    a neighbour in the cache, and in the product its siblings do.  So are neighbours that took
+    next to nothing (:func:`dial_training.truth.too_weak`).
 
 Missing features
     NaN here, ``NoData`` in the product.  Each interval is a row in every capability tier,
@@ -33,6 +35,7 @@ from dial.types import Cause, NoData
 from dial_training.errors import DatasetError
 from dial_training.replay import JudgedTick, Studied
 from dial_training.tiers import PROBE
+from dial_training.truth import too_weak
 
 SIGNALS: dict[Cause, tuple[str, ...]] = {
     Cause.CPU: ("cpu_wait_excess",),
@@ -98,9 +101,11 @@ def tabulate(studied: Iterable[Studied]) -> Table:
     for each in studied:
         for judged in each.cases:
             truth, name = judged.case.truth, each.session.session
-            if truth.cost_factor != 1.0:
+            if truth.cost_factor != 1.0 or too_weak(each, judged):
                 continue
-            origin = (truth.label.value, name, f"{name}/{truth.stage}", each.tier.name)
+            less_load = truth.label is Cause.LOAD and truth.rate_factor < 1.0
+            label = Cause.NONE if less_load else truth.label
+            origin = (label.value, name, f"{name}/{truth.stage}", each.tier.name)
             for tick in judged.ticks:
                 if tick.above:
                     rows.append(_row(tick))

@@ -14,12 +14,18 @@ Last-level cache
 
     The product estimates from the same two counters tick by tick, so for the cache the error of
     its estimate is one of following, not of inference.
+
+Too weak
+    A neighbour that took less than the product moves load for is neither contention that has to
+    be found nor quiet that must not be accused: such cases are no test of either, and none to
+    learn from.  They are counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dial.settings import GuardSettings
 from dial.types import Cause, NoData
 from dial_training.replay import JudgedCase, JudgedTick, Studied
 
@@ -34,6 +40,18 @@ def true_rho_bg(studied: Studied, judged: JudgedCase) -> float | None:
     if quiet_s is None or contended_s is None:
         return None
     return max(0.0, 1.0 - quiet_s / contended_s)
+
+
+LEAST_RHO_BG = GuardSettings().engage_rho_bg
+"""Below it a neighbour is too weak to be one."""
+
+
+def too_weak(studied: Studied, judged: JudgedCase) -> bool:
+    """Whether a case's neighbour is known to have taken next to nothing."""
+    if not judged.case.truth.label.is_contention:
+        return False
+    taken = true_rho_bg(studied, judged)
+    return taken is not None and taken < LEAST_RHO_BG
 
 
 def _cpu_s_per_request(ticks: Sequence[JudgedTick]) -> float | None:

@@ -91,3 +91,9 @@ def test_a_neighbour_that_was_not_found_counts_as_an_estimate_of_nothing(lab, st
     (found,) = estimates(PRODUCT, study(session, 90.0))
     assert found.rho_bg == 0.0
     assert found.error == pytest.approx(0.05)
+
+
+def test_a_neighbour_that_took_next_to_nothing_is_no_case_to_answer(lab, stage_of):
+    taken = stage_of({"s1": (Cause.CPU, 0.5), "s2": (Cause.CPU, 0.1)})
+    found = answers(PRODUCT, study(lab.session("a", taken, in_set="unseen"), 90.0))
+    assert {each.case for each in found} == {"a/0/s1", "a/0/s3"}

@@ -5,21 +5,21 @@ from __future__ import annotations
 import pytest
 
 from dial.classifier import Branch
-from dial.model import load_model
+from dial.model import LAB, load_model
 from dial_training.dataset import Dataset, sha256
-from dial_training.evaluate import DATA, MODEL
+from dial_training.evaluate import DATA
 from dial_training.train import train
 
 
 @pytest.fixture(scope="module")
 def again():
     """The model made once more from the committed data."""
-    return train(DATA, MODEL.stem)
+    return train(DATA, LAB.stem)
 
 
 @pytest.fixture(scope="module")
 def shipped():
-    return load_model(MODEL)
+    return load_model(LAB)
 
 
 def test_the_card_names_the_committed_data(shipped):

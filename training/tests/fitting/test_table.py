@@ -38,3 +38,16 @@ def test_heavier_requests_are_no_rows(lab, stage_of):
     heavier = lab.session("a", stage_of(cpu), stage_of(cost_factor=1.5))
     table = tabulate([study(heavier, 90.0)])
     assert set(table.stage) == {"a/0"}
+
+
+def test_a_neighbour_that_took_next_to_nothing_is_no_row(lab, stage_of):
+    session = lab.session("a", stage_of({"s1": (Cause.CPU, 0.6), "s2": (Cause.CPU, 0.1)}), load=0.6)
+    rows = tabulate([study(session, 90.0)])
+    assert 0 < np.sum(rows.y == "cpu") <= 15  # s1 alone has fifteen ticks
+
+
+def test_less_load_than_in_learning_explains_no_slowness(lab, stage_of):
+    """Its few intervals above the band are chance's."""
+    less = stage_of(rate_factor=0.6, ticks=200)
+    table = tabulate([study(lab.session("a", less, stage_of({"s1": (Cause.CPU, 0.6)})), 90.0)])
+    assert set(table.y[table.stage == "a/0"]) == {"none"}
