@@ -78,8 +78,10 @@ def curve_points(studied: Studied) -> list[Point]:
 
     Only of machines that had a neighbour in the session.  The others may be of another kind:
     beside a victim whose working set fills the cache run siblings with a small one, which
-    are five times as fast.
+    are five times as fast.  None of sessions about the cache, as above.
     """
+    if Cause(studied.session.resource) is Cause.LLC:
+        return []
     visited = {j.case.machine for j in studied.cases if j.case.truth.label.is_contention}
     found = (*quiet_points(studied), *case_points(studied))
     return [p for p in found if p.machine in visited]
