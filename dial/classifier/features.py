@@ -50,8 +50,9 @@ FEATURES: dict[str, str] = {
     "throttled_excess": "fraction of periods in which the VM's own CPU quota throttled it, above "
     "the quiet mean",
     "iowait_ratio": "CPUs idle while waiting for the disk / predicted from the requests served",
-    "io_pressure_ratio": "odds that some task waits for I/O / predicted from the requests served",
-    "disk_busy_ratio": "odds that the disk is busy / predicted from the requests served",
+    "io_pressure_odds_ratio": "odds that some task waits for I/O / predicted from the requests "
+    "served",
+    "disk_busy_odds_ratio": "odds that the disk is busy / predicted from the requests served",
     "retransmit_fraction": "TCP segments retransmitted / segments sent",
     "t_c_ratio": "T_c, the tail of the connect time, / its quiet mean",
     "memory_reload_ratio": "latency of memory that others could have evicted / its quiet mean",
@@ -185,10 +186,10 @@ def features(
         "cpu_wait_excess": _excess(now["cpu_wait"], baseline.cpu_wait.value()),
         "throttled_excess": _excess(now["throttled"], baseline.throttled.value()),
         "iowait_ratio": _ratio(now["iowait"], baseline.iowait.predict(n), LEAST_CORES),
-        "io_pressure_ratio": _ratio(
+        "io_pressure_odds_ratio": _ratio(
             _odds(now["io_pressure"]), _odds(baseline.io_pressure.predict(n)), LEAST_FRACTION
         ),
-        "disk_busy_ratio": _ratio(
+        "disk_busy_odds_ratio": _ratio(
             _odds(now["disk_busy"]), _odds(baseline.disk_busy.predict(n)), LEAST_FRACTION
         ),
         "retransmit_fraction": sample

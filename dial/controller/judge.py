@@ -9,11 +9,12 @@ refined, and finally ended, by the estimate of rho_bg alone.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dial.classifier import classify, features
+from dial.classifier import classify
 from dial.controller.policy import Policy
-from dial.controller.siblings import Apparent
+from dial.controller.siblings import Apparent, Comparison
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import SLOWDOWN, Reading, RhoBg, learn_peak, peak_rps, utilisation
@@ -35,6 +36,7 @@ def judge(
     known: BackendState,
     seen: BackendObservation,
     *,
+    found: Mapping[str, Measured],
     apparent: Apparent,
     siblings: Apparent,
     tick: int,
@@ -47,6 +49,7 @@ def judge(
     policy : the strategies.
     known : what is remembered of this backend.
     seen : this tick's observation of it.
+    found : its features (:func:`dial.classifier.features`).
     apparent, siblings : apparent rho_bg of this backend and of its typical sibling
         (:mod:`dial.controller.siblings`).
     tick : its number, for the record.
@@ -54,13 +57,6 @@ def judge(
     """
     t_x_ms = seen.window.t_x_ms
     known, signal = _detect(policy, known, seen, learn=quiet)
-    known = replace(
-        known,
-        t_x_beside=known.t_x_beside.step(apparent.t_x, siblings.t_x, calm=signal.calm),
-        cpu_time_beside=known.cpu_time_beside.step(
-            apparent.cpu_time, siblings.cpu_time, calm=signal.calm
-        ),
-    )
     if quiet and signal.calm:
         known = _learn(policy, known, seen)
     peak = peak_rps(known.peak, policy.peak_rps.get(seen.name))
@@ -68,13 +64,24 @@ def judge(
 
     finding = _Finding(Cause.NONE, NoData("not slower than expected"))
     contention = known.contention
-    suspect = None if signal.calm and not isinstance(t_x_ms, NoData) else known.suspect
     if contention is not None:
-        finding, contention = _follow(policy, known, contention, seen, signal, rho_fg=rho_fg)
-    elif signal.above:
-        finding = _find_cause(policy, known, seen, rho_fg)
-        suspect = finding.cause
-        finding, contention = _engage(policy, known, finding, signal, rho_fg=rho_fg, tick=tick)
+        finding, contention = _follow(
+            policy, known, contention, seen, signal, found=found, rho_fg=rho_fg
+        )
+        suspect = None
+        known = replace(known, by_t_x=Comparison(), by_cpu_time=Comparison())
+    else:
+        calm = signal.calm and not isinstance(t_x_ms, NoData)
+        suspect = None if calm else known.suspect
+        known = replace(
+            known,
+            by_t_x=known.by_t_x.step(apparent.t_x, siblings.t_x, calm=calm),
+            by_cpu_time=known.by_cpu_time.step(apparent.cpu_time, siblings.cpu_time, calm=calm),
+        )
+        if signal.above:
+            finding = _find_cause(policy, known, seen, found, rho_fg)
+            suspect = finding.cause
+            finding, contention = _engage(policy, known, finding, signal, rho_fg=rho_fg, tick=tick)
     return replace(known, contention=contention, suspect=suspect), Verdict(
         cause=finding.cause,
         rho_fg=rho_fg,
@@ -129,13 +136,16 @@ def _rho_fg(seen: BackendObservation, peak: Measured) -> Measured:
 
 
 def _find_cause(
-    policy: Policy, known: BackendState, seen: BackendObservation, rho_fg: Measured
+    policy: Policy,
+    known: BackendState,
+    seen: BackendObservation,
+    found: Mapping[str, Measured],
+    rho_fg: Measured,
 ) -> _Finding:
     """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
     if isinstance(seen.sample, NoData):
         why = (f"cannot be classified: {seen.sample.reason}",)
         return _Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
-    found = features(known.baseline, seen.window, seen.sample)
     cause, path = classify(policy.tree, found)
     if not cause.costs_capacity:
         return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
@@ -143,13 +153,19 @@ def _find_cause(
     return _Finding(cause, _estimate(policy, reading), path)
 
 
-def apparently(policy: Policy, known: BackendState, seen: BackendObservation) -> Apparent:
+def apparently(
+    policy: Policy, known: BackendState, seen: BackendObservation, slowdown: Measured
+) -> Apparent:
     """What a neighbour would have to take to make this backend as slow as it is.
 
     Whether there is one is another question: :mod:`dial.controller.siblings`.
+
+    Parameters
+    ----------
+    policy, known, seen : as of :func:`judge`.
+    slowdown : the feature ``cpu_time_ratio``.
     """
     rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
-    slowdown = features(known.baseline, seen.window, seen.sample)["cpu_time_ratio"]
     readings = (
         _response_time(policy, known.curve.curve(), seen, rho_fg),
         _cpu_time(seen, slowdown),
@@ -178,8 +194,10 @@ def _reading(
 def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:
     if isinstance(slowdown, NoData):
         return slowdown
+    if not seen.window.requests:
+        return NoData("no request ended, so there is no CPU time of one")
     # A mean of n service times, which vary by about their mean.
-    error = 1.0 / math.sqrt(max(seen.window.requests, 1))
+    error = 1.0 / math.sqrt(seen.window.requests)
     return Reading(SLOWDOWN, slowdown, rho_fg=0.0, error=error, skewed=False)
 
 
@@ -231,11 +249,11 @@ def _engage(
     if not found.cause.costs_capacity:
         return (found if signal.detected else replace(found, cause=Cause.NONE)), None
     least = policy.guards.engage_rho_bg
-    slower = known.t_x_beside.surely(least, _scale(policy, known, found.cause, rho_fg))
-    shared = known.t_x_beside.shared
+    slower = known.by_t_x.exceeds(least, _scale(policy, known, found.cause, rho_fg))
+    shared = known.by_t_x.shared
     if found.cause is Cause.LLC:
-        slower = slower and known.cpu_time_beside.surely(least)
-        shared = known.cpu_time_beside.shared
+        slower = slower and known.by_cpu_time.exceeds(least)
+        shared = known.by_cpu_time.shared
     cause = Cause.NONE
     if not signal.detected:
         why_not = f"looks like {found.cause}; one interval is not enough"
@@ -260,17 +278,19 @@ def _engage(
 
 def _scale(policy: Policy, known: BackendState, cause: Cause, rho_fg: Measured) -> float:
     """What the excess by M/M/1's curve has to be multiplied with on the curve of ``cause``."""
-    own, excess = known.t_x_beside.own, known.t_x_beside.excess
+    apparent, excess = known.by_t_x.apparent, known.by_t_x.excess
     plain, shaped = known.curve.curve(), known.curve.curve(policy.shapes.get(cause, MM1))
     if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
         return 1.0
-    if isinstance(own, NoData) or isinstance(excess, NoData) or excess <= 0.0:
+    if isinstance(apparent, NoData) or isinstance(excess, NoData) or excess <= 0.0:
         return 1.0
+
+    def by_shape(rho: float) -> float:
+        return shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX)))
+
     # At its mean T_x, and at the one that it would have were it as slow as its siblings.
-    slow = min(rho_fg + own, RHO_MAX)
-    alike = max(slow - excess, 0.0)
-    by_shape = shaped.utilisation(plain.t_x_ms(slow)) - shaped.utilisation(plain.t_x_ms(alike))
-    return by_shape / excess
+    slow, alike = rho_fg + apparent, rho_fg + apparent - excess
+    return (by_shape(slow) - by_shape(alike)) / excess
 
 
 def _follow(
@@ -280,13 +300,11 @@ def _follow(
     seen: BackendObservation,
     signal: Signal,
     *,
+    found: Mapping[str, Measured],
     rho_fg: Measured,
 ) -> tuple[_Finding, Contention | None]:
-    """Refine the estimate; the contention ends when it has been calm for long enough.
-
-    What the siblings turn out to suffer as well is no neighbour's.
-    """
-    slowdown = features(known.baseline, seen.window, seen.sample)["cpu_time_ratio"]
+    """Refine the estimate; the contention ends when it has been calm for long enough."""
+    slowdown = found["cpu_time_ratio"]
     reading = _reading(policy, known, contention.cause, seen, rho_fg=rho_fg, slowdown=slowdown)
     rho_bg = _refine(policy, contention.rho_bg, reading)
     if isinstance(rho_bg, NoData):
@@ -296,12 +314,9 @@ def _follow(
     else:
         # Low, and sure enough not to be what load was moved for: of a few requests an
         # estimate of 0.06 +- 0.33 says nothing.
-        by_cpu_time = contention.cause is Cause.LLC
-        siblings = known.cpu_time_beside if by_cpu_time else known.t_x_beside
-        excess = rho_bg.mean - siblings.lately
         is_calm = (
-            excess < policy.guards.release_rho_bg
-            and excess + rho_bg.sd < policy.guards.engage_rho_bg
+            rho_bg.value < policy.guards.release_rho_bg
+            and rho_bg.mean + rho_bg.sd < policy.guards.engage_rho_bg
         )
         enough = policy.guards.release_intervals
     calm = contention.calm_ticks + 1 if is_calm else 0

@@ -8,22 +8,18 @@ Problem
 Formula
     Each backend's *apparent* rho_bg is what a neighbour would have to take to make it as slow
     as it was in this interval: by T_x, Eq. 1 and its own load, or by the CPU time of a request.
-    (Requests that cost c times as much look like 1 - 1/c on every backend, at any load.)  Its
-    excess in an interval is
+    (Requests that cost c times as much look like 1 - 1/c on every backend, at any load.)  Over
+    the intervals since the backend last was calm, the newest counting most,
 
-        e = apparent rho_bg - max(0, lower median of the siblings' apparent rho_bg)
+        excess = mean(apparent rho_bg) - max(0, mean(lower median of the siblings'))
 
-    and over the m intervals since the backend last was calm
-
-        excess = mean(e),     sd = sqrt(sum(var e)) / m.
-
-    With b the least that load is moved for, a backend is slower than its siblings by a
-    neighbour worth mentioning when
+    and sd is its standard error.  With b the least that load is moved for, a backend is slower
+    than its siblings by a neighbour worth mentioning when
 
         excess >= b    and    excess - 1.5 sd >= b / 2.
 
     The apparent rho_bg is by M/M/1's curve, for which resource is not known yet; where it is, the
-    mean excess is what the same T_x comes to on that resource's curve.
+    excess is what the same T_x comes to on that resource's curve.
 
     This is asked of T_x, and where the cache is accused also of the CPU time of a request: that
     is much the surer witness against heavier requests.
@@ -37,17 +33,21 @@ Regimes
     weak neighbour
         sd falls with the intervals, so that it is found later, not never.  To ask that the bound
         itself be above b would leave every neighbour of little more than b unfound.
+    neighbour after a time in which all were slow
+        That time fades within some ten intervals.
+    shifted
+        Nothing is asked: siblings that carry moved load are slower because of us.
 
 Source
     Own.  The margin is a one-sided bound of 93 % for normal errors; Eq. 1's own error is left
-    out of them, because it is the same on all backends.
+    out of them, because it is the same on all backends while their load is even.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dial.estimator import RhoBg
 from dial.types import Measured, NoData
@@ -55,8 +55,9 @@ from dial.types import Measured, NoData
 _DEVIATIONS = 1.5
 """Of the excess, between it and half the least."""
 
-_NEWEST = 0.5
-"""Weight of the newest interval in what the siblings did lately."""
+_FADE = 0.85
+"""What an interval counts of the one after it: the mean is over some seven, so that 0.5 after a
+long time of being slow alike is found in four."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class Apparent:
     Attributes
     ----------
     t_x, cpu_time
-        By the tail latency, and by the CPU time of a request.  Signed, so that errors cancel.
+        By the tail latency, and by the CPU time of a request.
     """
 
     t_x: RhoBg | NoData
@@ -74,96 +75,87 @@ class Apparent:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """What is remembered of a backend beside its siblings, by one witness.
+class Comparison:
+    """A backend beside its typical sibling, by one witness, since it last was calm.
 
     Attributes
     ----------
-    lately
-        What a neighbour of the typical sibling would take, were there one: this interval and,
-        half as much each, those before.
-    intervals, own_sum, excess_sum, variance_sum
-        Of its apparent rho_bg and its excess, since the backend last was calm.
+    weight, own, siblings, variance
+        Fading sums over the intervals: of 1, of both apparent rho_bg, and of their variance.
     """
 
-    lately: float = 0.0
-    intervals: int = 0
-    own_sum: float = 0.0
-    excess_sum: float = 0.0
-    variance_sum: float = 0.0
+    weight: float = 0.0
+    own: float = 0.0
+    siblings: float = 0.0
+    variance: float = 0.0
 
     @property
-    def own(self) -> Measured:
-        """Its apparent rho_bg, a mean."""
-        if not self.intervals:
+    def apparent(self) -> Measured:
+        """The backend's apparent rho_bg, a mean."""
+        if self.weight == 0.0:
             return NoData("no interval to compare with siblings yet")
-        return self.own_sum / self.intervals
+        return self.own / self.weight
 
     @property
     def excess(self) -> Measured:
         """By how much of a neighbour it is slower than its siblings, a mean."""
-        if not self.intervals:
+        if self.weight == 0.0:
             return NoData("no interval to compare with siblings yet")
-        return self.excess_sum / self.intervals
+        return (self.own - max(0.0, self.siblings)) / self.weight
 
     @property
     def shared(self) -> bool:
         """Whether the siblings suffer half of what it suffers, or more."""
-        own, excess = self.own, self.excess
-        if isinstance(own, NoData) or isinstance(excess, NoData):
-            return False
-        return excess < 0.5 * own
+        return self.weight > 0.0 and self.siblings > 0.5 * self.own
 
-    def surely(self, least: float, scale: float = 1.0) -> bool:
+    def exceeds(self, least: float, scale: float = 1.0) -> bool:
         """Whether it is slower by ``least``, and by half of it errors considered.
 
         Parameters
         ----------
         least : rho_bg that is worth it.
-        scale : what an apparent rho_bg of 1 comes to on the curve of the resource at hand.
+        scale : what the excess is to be multiplied with on the curve of the resource at hand.
         """
         excess = self.excess
         if isinstance(excess, NoData):
             return False
-        error = math.sqrt(self.variance_sum) / self.intervals
-        sure = excess - _DEVIATIONS * error
+        sure = excess - _DEVIATIONS * math.sqrt(self.variance) / self.weight
         return scale * excess >= least and scale * sure >= 0.5 * least
 
-    def step(self, own: RhoBg | NoData, siblings: RhoBg | NoData, *, calm: bool) -> Beside:
+    def step(self, own: RhoBg | NoData, sibling: RhoBg | NoData, *, calm: bool) -> Comparison:
         """The next interval.
 
         Parameters
         ----------
-        own : apparent rho_bg of the backend in this interval.
-        siblings : that of its typical sibling (:func:`typical_siblings`).
-        calm : whether the detector sees nothing in this interval: comparing begins anew.
+        own : apparent rho_bg of the backend in this interval; ``NoData`` adds nothing.
+        sibling : that of its typical sibling (:func:`siblings_of`); without any the backend
+            is compared with one that nobody disturbs.
+        calm : whether the detector sees nothing: comparing begins anew.
         """
-        past = Beside(self.lately) if calm else self
-        if isinstance(siblings, NoData):
-            level, variance = past.lately, 0.0
-        else:
-            level, variance = max(0.0, siblings.mean), siblings.sd**2
-        lately = past.lately + _NEWEST * (level - past.lately)
-        if calm or isinstance(own, NoData):
-            return replace(past, lately=lately)
-        return Beside(
-            lately,
-            past.intervals + 1,
-            past.own_sum + own.mean,
-            past.excess_sum + own.mean - level,
-            past.variance_sum + own.sd**2 + variance,
+        if calm:
+            return Comparison()
+        weight, variance = _FADE * self.weight, _FADE**2 * self.variance
+        mine, theirs = _FADE * self.own, _FADE * self.siblings
+        if isinstance(own, NoData):
+            return Comparison(weight, mine, theirs, variance)
+        other = RhoBg(0.0, 0.0) if isinstance(sibling, NoData) else sibling
+        return Comparison(
+            weight + 1.0,
+            mine + own.mean,
+            theirs + other.mean,
+            variance + own.sd**2 + other.sd**2,
         )
 
 
 def siblings_of(apparent: Mapping[str, Apparent]) -> dict[str, Apparent]:
-    """The typical sibling of each backend."""
-    t_x = typical_siblings({name: each.t_x for name, each in apparent.items()})
-    cpu_time = typical_siblings({name: each.cpu_time for name, each in apparent.items()})
+    """The typical sibling of each backend: the lower median over the others, by each witness."""
+    t_x = _lower_medians({name: each.t_x for name, each in apparent.items()})
+    cpu_time = _lower_medians({name: each.cpu_time for name, each in apparent.items()})
     return {name: Apparent(t_x[name], cpu_time[name]) for name in apparent}
 
 
-def typical_siblings(apparent: Mapping[str, RhoBg | NoData]) -> dict[str, RhoBg | NoData]:
-    """For each backend the lower median over its siblings, of those that are known.
+def _lower_medians(apparent: Mapping[str, RhoBg | NoData]) -> dict[str, RhoBg | NoData]:
+    """Of the others that are known.
 
     One sort for all: leaving oneself out of a sorted list moves the median by one place at
     most.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dial.classifier import QuietBaseline
-from dial.controller.siblings import Beside
+from dial.controller.siblings import Comparison
 from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
 from dial.types import Cause
@@ -49,8 +49,8 @@ class BackendState:
     contention: Contention | None = None
     suspect: Cause | None = None
     """Class of the last interval that was above its band, until all is calm again."""
-    t_x_beside: Beside = field(default_factory=Beside)
-    cpu_time_beside: Beside = field(default_factory=Beside)
+    by_t_x: Comparison = field(default_factory=Comparison)
+    by_cpu_time: Comparison = field(default_factory=Comparison)
     """How it did beside its siblings, by T_x and by the CPU time of a request."""
 
 

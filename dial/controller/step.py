@@ -25,6 +25,7 @@ Source
 
 from __future__ import annotations
 
+from dial.classifier import features
 from dial.controller.judge import apparently, judge
 from dial.controller.policy import Policy
 from dial.controller.siblings import Apparent, siblings_of
@@ -53,10 +54,14 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         from those in force.
     """
     quiet = state.shift is None
+    known = {b.name: state.backends.get(b.name, BackendState()) for b in observation.backends}
+    found = {
+        b.name: features(known[b.name].baseline, b.window, b.sample) for b in observation.backends
+    }
     apparent = {
-        seen.name: apparently(policy, state.backends.get(seen.name, BackendState()), seen)
-        for seen in observation.backends
-        if seen.server.usable
+        b.name: apparently(policy, known[b.name], b, found[b.name]["cpu_time_ratio"])
+        for b in observation.backends
+        if b.server.usable
     }
     siblings = siblings_of(apparent)
     backends: dict[str, BackendState] = {}
@@ -64,8 +69,9 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
     for seen in observation.backends:
         backends[seen.name], verdicts[seen.name] = judge(
             policy,
-            state.backends.get(seen.name, BackendState()),
+            known[seen.name],
             seen,
+            found=found[seen.name],
             apparent=apparent.get(seen.name, _OUT),
             siblings=siblings.get(seen.name, _OUT),
             tick=observation.tick,

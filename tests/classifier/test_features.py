@@ -53,8 +53,8 @@ def test_a_quiet_interval_has_quiet_features():
             "cpu_wait_excess": 0.0,
             "throttled_excess": 0.0,
             "iowait_ratio": 1.0,
-            "io_pressure_ratio": 1.0,
-            "disk_busy_ratio": 1.0,
+            "io_pressure_odds_ratio": 1.0,
+            "disk_busy_odds_ratio": 1.0,
             "retransmit_fraction": 1.0 / 1010.0,
             "t_c_ratio": 1.0,
             "memory_reload_ratio": 1.0,
@@ -70,8 +70,8 @@ def test_each_feature_by_hand():
         cpu_iowait_cores=0.12,  # 0.015 predicted: 0.14/0.035
         cpu_steal_cores=0.10,  # with 0.12 below 0.22/(0.77 + 0.02), in quiet times 0.02/0.27
         run_queue_wait_cores=0.12,
-        psi_io_some_fraction=0.40,  # 0.12 predicted: 0.42/0.14
-        disk_busy_fraction=0.56,  # 0.27 predicted: 0.58/0.29
+        psi_io_some_fraction=0.40,  # odds 0.40/0.62; 0.12 predicted, so 0.12/0.90
+        disk_busy_fraction=0.56,  # odds 0.56/0.46; 0.27 predicted, so 0.27/0.75
         memory_reload_ns=95.0,  # 100/20
         throttled_fraction=0.25,
         tcp_retransmits_per_s=101.0,
@@ -84,10 +84,10 @@ def test_each_feature_by_hand():
             "cpu_wait_excess": 0.22 / 0.79 - 0.02 / 0.27,
             "throttled_excess": 0.25,
             "iowait_ratio": 4.0,
-            "io_pressure_ratio": 3.0,
-            "disk_busy_ratio": 2.0,
+            "io_pressure_odds_ratio": (0.40 / 0.62 + 0.02) / (0.12 / 0.90 + 0.02),
+            "disk_busy_odds_ratio": (0.56 / 0.46 + 0.02) / (0.27 / 0.75 + 0.02),
             "retransmit_fraction": 0.1,
-            "t_c_ratio": 2.0,  # 3/1.5
+            "t_c_ratio": 1.6,  # 4/2.5
             "memory_reload_ratio": 5.0,
         }
     )
@@ -164,9 +164,9 @@ def test_without_a_sample_its_features_carry_its_reason():
 
 def test_a_missing_metric_hides_its_own_feature_only():
     found = features(BASELINE, window(), replace(QUIET, psi_io_some_fraction=NoData("no PSI")))
-    assert found["io_pressure_ratio"] == NoData("no PSI")
+    assert found["io_pressure_odds_ratio"] == NoData("no PSI")
     assert [name for name, value in found.items() if isinstance(value, NoData)] == [
-        "io_pressure_ratio"
+        "io_pressure_odds_ratio"
     ]
 
 
@@ -276,3 +276,11 @@ def test_a_line_without_points_says_so():
 def test_a_prediction_is_never_negative_and_never_falls_with_load(points, n):
     found = line(*points)
     assert 0.0 <= found.predict(n) <= found.predict(n + 1.0) + 1e-9
+
+
+def test_a_disk_that_is_busy_all_of_the_time_has_finite_odds():
+    """From half busy to always busy: (1/0.02 + 0.02) / (0.5/0.52 + 0.02)."""
+    busy = learnt(*((window(), replace(QUIET, disk_busy_fraction=0.5)) for _ in range(2)))
+    now = replace(QUIET, disk_busy_fraction=1.0)
+    found = features(busy, window(), now)["disk_busy_odds_ratio"]
+    assert found == pytest.approx((1.0 / 0.02 + 0.02) / (0.5 / 0.52 + 0.02))

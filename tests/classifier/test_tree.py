@@ -26,8 +26,8 @@ QUIET = {
     "cpu_wait_excess": 0.0,
     "throttled_excess": 0.0,
     "iowait_ratio": 1.0,
-    "io_pressure_ratio": 1.0,
-    "disk_busy_ratio": 1.0,
+    "io_pressure_odds_ratio": 1.0,
+    "disk_busy_odds_ratio": 1.0,
     "retransmit_fraction": 0.0,
     "t_c_ratio": 1.0,
     "memory_reload_ratio": 1.0,
@@ -90,15 +90,15 @@ def starter() -> Tree:
         ({"cpu_wait_excess": 0.5, "cpu_time_ratio": 0.8}, Cause.CPU),
         ({"t_c_ratio": 5.0}, Cause.NET),
         ({"retransmit_fraction": 0.05}, Cause.NET),
-        ({"io_pressure_ratio": 1.6}, Cause.DISK),
+        ({"io_pressure_odds_ratio": 1.6}, Cause.DISK),
         ({"iowait_ratio": 3.0}, Cause.DISK),
-        ({"disk_busy_ratio": 2.0}, Cause.DISK),
+        ({"disk_busy_odds_ratio": 2.0}, Cause.DISK),
         ({"cpu_time_ratio": 1.8}, Cause.LLC),
         ({"throttled_excess": 0.3, "cpu_wait_excess": 0.4}, Cause.SELF_LIMITED),
         # More of everything, as the load explains it.
         ({"requests_ratio": 3.0, "cpu_time_ratio": 1.1}, Cause.LOAD),
         # A busy disk makes the CPU wait too; the disk is asked first.
-        ({"io_pressure_ratio": 4.0, "cpu_wait_excess": 0.4}, Cause.DISK),
+        ({"io_pressure_odds_ratio": 4.0, "cpu_wait_excess": 0.4}, Cause.DISK),
     ],
 )
 def test_the_starter_model_names_the_cause_of_a_hand_made_interval(starter, changed, cause):

@@ -40,7 +40,7 @@ from dial_training.truth import too_weak
 SIGNALS: dict[Cause, tuple[str, ...]] = {
     Cause.CPU: ("cpu_wait_excess",),
     Cause.NET: ("t_c_ratio", "retransmit_fraction"),
-    Cause.DISK: ("io_pressure_ratio", "disk_busy_ratio", "iowait_ratio"),
+    Cause.DISK: ("io_pressure_odds_ratio", "disk_busy_odds_ratio", "iowait_ratio"),
     Cause.LLC: ("cpu_time_ratio", "memory_reload_ratio"),
     Cause.SELF_LIMITED: ("throttled_excess",),
 }

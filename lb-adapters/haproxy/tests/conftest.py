@@ -208,9 +208,9 @@ backend app
         give_up = time.monotonic() + STARTED_WITHIN_S
         while time.monotonic() < give_up and self.process.returncode is None:
             try:
-                if await look():
+                if await asyncio.wait_for(look(), give_up - time.monotonic()):
                     return
-            except (BalancerError, OSError) as caught:
+            except (BalancerError, OSError, TimeoutError) as caught:
                 error = caught
             await asyncio.sleep(0.01)
         state = f"ended with {self.process.returncode}"

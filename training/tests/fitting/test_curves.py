@@ -93,6 +93,11 @@ def test_points_of_a_session_lie_where_the_simulation_put_them(lab, stage_of):
 
 
 def test_a_machine_without_any_neighbour_in_its_session_is_on_no_curve(lab, stage_of):
-    """Beside a cache's victim run siblings of another kind."""
-    session = lab.session("a", stage_of({"s1": (Cause.LLC, 0.3)}), stage_of(), resource=Cause.LLC)
+    session = lab.session("a", stage_of({"s1": (Cause.NET, 0.3)}), stage_of(), resource=Cause.NET)
     assert {p.machine for p in curve_points(study(session, 90.0))} == {"s1"}
+
+
+def test_sessions_about_the_cache_are_on_no_curve(lab, stage_of):
+    """There rho_bg is measured by the CPU time of a request."""
+    session = lab.session("a", stage_of({"s1": (Cause.LLC, 0.3)}), stage_of(), resource=Cause.LLC)
+    assert curve_points(study(session, 90.0)) == []
