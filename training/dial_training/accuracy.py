@@ -12,7 +12,7 @@ What is counted
         load change, where nothing is to be explained if T_x stays in its band.  Cases whose
         neighbour took next to nothing are left out, and counted in ``unseen_too_weak_n``.
     false_positive_rate
-        Cases without a neighbour in which *any* tick's verdict is a neighbour; of all sets but
+        Cases without a neighbour in which *any* tick's verdict moves load away; of all sets but
         the training set.
     model_error
         Mean of |T_x predicted - measured| / measured over the stages of the set ``heldout``,
@@ -67,7 +67,7 @@ class Answer:
     answer
         What the product held it to be.
     accused
-        Whether any tick's verdict was a neighbour.
+        Whether any tick's verdict was lost capacity: a neighbour, or the VM's own limit.
     """
 
     case: str

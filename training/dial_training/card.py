@@ -17,6 +17,7 @@ from dial_training.errors import TrainingError
 from dial_training.fit import TRAIN, Fitted
 from dial_training.tiers import TIERS
 from dial_training.tree import FOLDS, leaves
+from dial_training.truth import LEAST_RHO_BG
 
 POOR = 0.8
 """A class of which the product names fewer cases than this in a tier is listed as a limit."""
@@ -88,7 +89,8 @@ def _accuracy(of: Mapping[str, Any]) -> str:
     return (
         f"cross-validation error {_share(of['cv_error'])} of {of['cv_rows']} intervals; "
         f"unseen programs {_share(of['unseen_accuracy'])} of {of['unseen_n']} cases right"
-        f"{f' ({guests})' if guests else ''}; false alarms in "
+        f"{f' ({guests})' if guests else ''}, {of['unseen_too_weak_n']} more left out because "
+        f"their neighbour is known to have taken less than {LEAST_RHO_BG:g}; false alarms in "
         f"{_share(of['false_positive_rate'])} of {of['false_positive_runs']} cases without a "
         "neighbour."
     )
@@ -99,7 +101,7 @@ def _estimates(of: Mapping[str, Any]) -> str:
     return (
         f"On held-out intensities T_x under Eq. 1 is off by {_share(of['model_error'])}; rho_bg by "
         f"{'unknown' if mae is None else f'{mae:.3f}'} (mean of {of['rho_bg_windows']} windows of "
-        "30 s)."
+        "30 s; of the cache the truth is by the same counters as the estimate)."
     )
 
 
@@ -117,13 +119,14 @@ def _limits(data: Dataset, measured: Mapping[str, Any]) -> str:
         limits.append(f"Not in the training set, so never named: {', '.join(untaught)}.")
     limits.append(
         "Tenant and neighbour shared one kernel, so run-queue wait and PSI show the neighbour as "
-        "no guest with a kernel of its own would see it, and steal is 0."
+        "no guest with a kernel of its own would see it, and steal is 0; tier proc is the same "
+        "recordings with metrics hidden."
     )
     if own := sum(case.session.guest != "shared" for case in data.cases()):
         limits.append(
-            f"But for {own} cases about the CPU in a kernel of the tenant's own, which has neither "
-            "run-queue wait nor PSI nor steal, in any tier: time that its accounts miss stands in "
-            "for it."
+            f"In tier proc {own} cases about the CPU are from tenants in a kernel of their own, "
+            "which counts stolen time as used: there a neighbour on the CPU looks like one in the "
+            "cache."
         )
     return " ".join(limits)
 

@@ -24,7 +24,7 @@ from dial_training.dataset import Dataset
 from dial_training.errors import DatasetError
 from dial_training.replay import Studied, study
 from dial_training.table import Table, tabulate
-from dial_training.tiers import PROBE, TIERS
+from dial_training.tiers import PROBE, tiers_of
 from dial_training.tree import CrossValidation, choose_alpha, export, grow
 
 TRAIN = "train"
@@ -67,9 +67,11 @@ class Fitted:
 
 
 def study_all(data: Dataset) -> list[Studied]:
-    """Every session in every tier."""
+    """Every session in every tier that it can stand for."""
     percentile = data.setting.percentile
-    return [study(session, percentile, tier) for session in data.sessions for tier in TIERS]
+    return [
+        study(session, percentile, tier) for session in data.sessions for tier in tiers_of(session)
+    ]
 
 
 def fit(studied: Iterable[Studied]) -> Fitted:

@@ -25,7 +25,10 @@ def show(console: Console, found: Evaluation, model: ModelDocument) -> None:
             "unseen programs: what was the matter (rows), what was found (columns)",
             _confusion(found.accuracy["per_class"]),
         ),
-        ("held-out intensities, windows of 30 s", _estimates(found.accuracy)),
+        (
+            "held-out intensities: T_x over stages, rho_bg in windows of 30 s",
+            _estimates(found.accuracy),
+        ),
         ("forms of Eq. 1, resource given: T_x off by / rho_bg off by", _forms(found.forms)),
         ("the tree without one feature (intervals)", _ablation(found)),
     ):
@@ -44,7 +47,7 @@ def show_tree(console: Console, model: ModelDocument) -> None:
 
 def _tiers(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
     table = _table("tier")
-    for name in ("CV error", "unseen right", "cases", "false alarms", "quiet cases"):
+    for name in ("CV error", "unseen right", "cases", "too weak", "false alarms", "quiet cases"):
         table.add_column(name, justify="right")
     for tier in TIERS:
         of = tiers[tier.name]
@@ -53,6 +56,7 @@ def _tiers(tiers: Mapping[str, Mapping[str, Any]]) -> Table:
             _percent(of["cv_error"]),
             _percent(of["unseen_accuracy"]),
             str(of["unseen_n"]),
+            str(of["unseen_too_weak_n"]),
             _percent(of["false_positive_rate"]),
             str(of["false_positive_runs"]),
         )

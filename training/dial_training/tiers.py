@@ -4,6 +4,10 @@ A kernel without pressure-stall information, or a VM in which nobody lets the ag
 the memory, lacks signals.  A tier is the set of metrics that are hidden; hiding happens on
 the *samples*, before any feature is formed, so that a feature made of two metrics falls
 back to the one that is left, as it does in the product.
+
+A tenant in a kernel of its own (user-mode Linux) is in the first tier by its nature: its kernel
+has neither pressure-stall information nor run-queue wait, and a clock too coarse for the probe.
+So its sessions count there and nowhere else.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dial.types import METRIC_NAMES, BackendObservation, NoData
+from dial_training.dataset import Session
 
 _HIDDEN = NoData("hidden: this tier does not have it")
 
@@ -58,3 +63,8 @@ PROBE = Tier("probe", "+ memory probe", without=())
 
 TIERS: tuple[Tier, ...] = (PROC, PSI, PROBE)
 """From least to most; the last one hides nothing, so it is the data as recorded."""
+
+
+def tiers_of(session: Session) -> tuple[Tier, ...]:
+    """The tiers that a session can stand for."""
+    return TIERS if session.guest == "shared" else (PROC,)

@@ -11,7 +11,7 @@ from dial.controller.step import step
 from dial.model import STARTER, load_model
 from dial.types import Cause, NoData
 from dial_training.replay import judge_cases, policy, study
-from dial_training.tiers import PROC, PSI, TIERS
+from dial_training.tiers import PROC, PSI, TIERS, tiers_of
 
 PRODUCT = policy(load_model(STARTER), 90.0)
 
@@ -86,6 +86,11 @@ def test_tiers_hide_less_and_less_and_the_last_one_nothing():
     assert hidden[0] > hidden[1] > hidden[2] == set()
     assert {"psi_io_some_fraction", "run_queue_wait_cores"} <= set(PROC.hidden)
     assert set(PSI.hidden) == {"memory_reload_ns"}
+
+
+def test_a_tenant_in_a_kernel_of_its_own_stands_for_the_first_tier_alone(session):
+    assert tiers_of(session) == TIERS
+    assert tiers_of(replace(session, guest="uml")) == (PROC,)
 
 
 def test_a_quiet_interval_above_the_band_is_asked_about_and_one_below_is_not(session):
