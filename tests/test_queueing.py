@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.queueing import TailCurve, fit_tail_curve, percentile_factor, tail_latency_s
+from dial.queueing import (
+    TailCurve,
+    fit_tail_curve,
+    percentile_factor,
+    t_x_error,
+    tail_latency_s,
+)
 
 milliseconds = st.floats(1e-3, 1e5)
 coefficient = st.one_of(st.just(0.0), st.floats(1e-3, 1e4))
@@ -31,6 +37,29 @@ def test_a_percentile_near_0_does_not_cancel():
 def test_percentile_factor_refuses_what_is_no_percentile(percentile):
     with pytest.raises(ValueError, match="percentile = "):
         percentile_factor(percentile)
+
+
+def test_the_error_of_a_percentile_of_few_independent_times_by_hand():
+    # sqrt(0.9 / (0.1 * 400)) / ln 10 = 0.15 / 2.302585 = 0.065144; levelled: times 0.6/0.60353.
+    assert t_x_error(400, 0.0, 90.0) == pytest.approx(0.064763, abs=1e-6)
+
+
+def test_the_error_of_a_percentile_of_a_busy_queue_by_hand():
+    # f(0.5) = 0.5 * 3.625 / 0.25 = 7.25; 0.260576 sqrt(8.25) = 0.748446, levelled 0.468142.
+    assert t_x_error(25, 0.5, 90.0) == pytest.approx(0.468142, abs=1e-5)
+
+
+@pytest.mark.parametrize("requests", [30, 85, 300])
+@pytest.mark.parametrize("rho", [0.2, 0.5, 0.8])
+def test_that_error_is_what_simulated_queues_show(requests, rho):
+    random = np.random.default_rng(3)
+    ticks = 3000
+    service = random.exponential(1.0, ticks * requests)
+    steps = service[:-1] - random.exponential(1.0 / rho, ticks * requests - 1)
+    sums = np.concatenate([[0.0], np.cumsum(steps)])
+    times = service + sums - np.minimum.accumulate(sums)
+    t90 = np.percentile(times.reshape(ticks, requests), 90, axis=1)
+    assert t_x_error(requests, rho, 90.0) == pytest.approx(np.std(np.log(t90)), rel=0.2)
 
 
 def test_tail_latency_is_eq_2():

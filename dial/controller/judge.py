@@ -8,7 +8,6 @@ refined, and finally ended, by the estimate of rho_bg alone.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -196,9 +195,7 @@ def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:
         return slowdown
     if not seen.window.requests:
         return NoData("no request ended, so there is no CPU time of one")
-    # A mean of n service times, which vary by about their mean.
-    error = 1.0 / math.sqrt(seen.window.requests)
-    return Reading(SLOWDOWN, slowdown, rho_fg=0.0, error=error, skewed=False)
+    return Reading(SLOWDOWN, slowdown, 0.0, seen.window.requests, percentile=None)
 
 
 def _response_time(
@@ -211,7 +208,7 @@ def _response_time(
         return t_x_ms
     if isinstance(rho_fg, NoData):
         return rho_fg
-    return Reading(curve, t_x_ms, rho_fg, policy.tracker.t_x_error(seen.window.t_x_requests))
+    return Reading(curve, t_x_ms, rho_fg, seen.window.t_x_requests, policy.percentile)
 
 
 def _estimate(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:

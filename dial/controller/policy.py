@@ -62,6 +62,8 @@ class Policy:
 
     Attributes
     ----------
+    percentile
+        x of T_x, in percent.
     band, cusum
         Detectors: the paper's, and ours.
     memory_intervals
@@ -82,6 +84,7 @@ class Policy:
         Of the model that tree and curves came from.
     """
 
+    percentile: float
     band: Band
     cusum: Cusum
     memory_intervals: int
@@ -98,6 +101,7 @@ class Policy:
         """The policy that settings and a model ask for."""
         detector = source.detector
         return cls(
+            percentile=source.percentile,
             band=Band(
                 confidence=detector.confidence,
                 successive=detector.successive,
@@ -116,7 +120,6 @@ class Policy:
             shapes=source.model.tail_shapes,
             peak_rps=source.peak_rps,
             tracker=Tracker(
-                percentile=source.percentile,
                 model_error=source.estimator.model_error,
                 drift=source.estimator.drift,
             ),

@@ -16,7 +16,7 @@ Formula
     and sd is its standard error.  With b the least that load is moved for, a backend is slower
     than its siblings by a neighbour worth mentioning when
 
-        excess >= b    and    excess - 1.5 sd >= b / 2.
+        excess >= b    and    excess - sd >= b / 2.
 
     The apparent rho_bg is by M/M/1's curve, for which resource is not known yet; where it is, the
     excess is what the same T_x comes to on that resource's curve.
@@ -39,7 +39,7 @@ Regimes
         Nothing is asked: siblings that carry moved load are slower because of us.
 
 Source
-    Own.  The margin is a one-sided bound of 93 % for normal errors; Eq. 1's own error is left
+    Own.  The margin is a one-sided bound of 84 % for normal errors; Eq. 1's own error is left
     out of them, because it is the same on all backends while their load is even.
 """
 
@@ -51,9 +51,6 @@ from dataclasses import dataclass
 
 from dial.estimator import RhoBg
 from dial.types import Measured, NoData
-
-_DEVIATIONS = 1.5
-"""Of the excess, between it and half the least."""
 
 _FADE = 0.85
 """What an interval counts of the one after it: the mean is over some seven, so that 0.5 after a
@@ -119,7 +116,7 @@ class Comparison:
         excess = self.excess
         if isinstance(excess, NoData):
             return False
-        sure = excess - _DEVIATIONS * math.sqrt(self.variance) / self.weight
+        sure = excess - math.sqrt(self.variance) / self.weight
         return scale * excess >= least and scale * sure >= 0.5 * least
 
     def step(self, own: RhoBg | NoData, sibling: RhoBg | NoData, *, calm: bool) -> Comparison:

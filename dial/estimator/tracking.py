@@ -6,13 +6,11 @@ Problem
     load back long after the neighbour has left.
 
 Formula
-    The sampling error of the x-th percentile of n exponential response times is
-
-        sd(ln T_x) = sqrt(p / ((1 - p) n)) / -ln(1 - p),     p = x/100
-
-    to which Eq. 1's own error is added.  By Eq. 1 with T ~ 1/(1 - rho) an error in ln T_x is
-    one of (1 - rho) times as much in rho.  The running estimate is a scalar Kalman filter:
-    its variance grows by ``drift``^2 a tick, and a new value counts
+    To the sampling error of T_x (:func:`dial.queueing.t_x_error`: successive response times of a
+    busy queue are alike, so that it is two to four times that of independent ones) Eq. 1's own
+    error is added.  By Eq. 1 with T ~ 1/(1 - rho) an error in ln T_x is one of (1 - rho) times as
+    much in rho.  The running estimate is a scalar Kalman filter: its variance grows by
+    ``drift``^2 a tick, and a new value counts
 
         gain = variance / (variance + ((1 - rho) sd(ln T_x))^2).
 
@@ -46,7 +44,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dial.queueing import LEAST_T_X_MS, MM1, TailCurve, percentile_factor
+from dial.queueing import LEAST_T_X_MS, MM1, TailCurve, t_x_error
 
 _JUMP_DEVIATIONS = 2.5
 """Two-sided 1.2 % per interval, so 0.008 % for two in a row on one side."""
@@ -95,24 +93,36 @@ class Reading:
         Measured; over the quiet one where the curve is a shape.
     rho_fg
         The tenant's own utilisation.
-    error
-        Standard deviation of ln ``t_x_ms`` by sampling.
-    skewed
-        Whether the mean of 1/``t_x_ms`` has to be corrected for that error: 1 - rho goes with
-        1/T, and over noisy T it is too large by 1 + sd^2.
+    requests
+        How many it rests on.
+    percentile
+        x of T_x, in percent; ``None`` where it is a mean of service times, which neither depend
+        on each other nor have to be corrected for 1/T.
     """
 
     curve: TailCurve
     t_x_ms: float
     rho_fg: float
-    error: float
-    skewed: bool = True
+    requests: int
+    percentile: float | None = 90.0
 
-    @property
-    def utilisation(self) -> float:
-        """rho_fg + rho_bg by Eq. 1 backwards."""
+    def error(self, rho_bg: float) -> float:
+        """Standard deviation of ln ``t_x_ms`` by sampling, beside a neighbour that takes rho_bg."""
+        if self.percentile is None:
+            # They vary by about their mean.
+            return 1.0 / math.sqrt(max(self.requests, 1))
+        # What is left of the server is busy for rho_fg / (1 - rho_bg) of the time.
+        busy = self.rho_fg / max(1.0 - rho_bg, _LEAST_IDLE)
+        return t_x_error(self.requests, busy, self.percentile)
+
+    def rho_bg(self, error: float) -> float:
+        """By Eq. 1 backwards; signed.
+
+        1 - rho goes with 1/T, which over noisy T is too large by 1 + error^2.
+        """
         idle = 1.0 - self.curve.utilisation(self.t_x_ms)
-        return 1.0 - idle / (1.0 + self.error**2 * self.skewed)
+        skew = 1.0 if self.percentile is None else 1.0 + error**2
+        return 1.0 - idle / skew - self.rho_fg
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,32 +131,25 @@ class Tracker:
 
     Parameters
     ----------
-    percentile : x of T_x, in percent.
     model_error : standard deviation of ln T_x about Eq. 1, beside sampling.
     drift : standard deviation of the change of rho_bg in one tick, when it is no jump.
     """
 
-    percentile: float = 90.0
     model_error: float = 0.2
     drift: float = 0.03
 
-    def t_x_error(self, requests: int) -> float:
-        """Standard deviation of ln T_x by sampling, of an interval of ``requests`` requests."""
-        p = self.percentile / 100.0
-        error = math.sqrt(p / ((1.0 - p) * max(requests, 1)))
-        return error / percentile_factor(self.percentile)
-
     def begin(self, reading: Reading) -> RhoBg:
         """The estimate of one interval alone."""
-        rho = reading.utilisation
-        return RhoBg(rho - reading.rho_fg, self._rho_error(rho, reading))
+        error = reading.error(reading.rho_bg(error=0.0))
+        rho_bg = reading.rho_bg(error)
+        return RhoBg(rho_bg, self._noise(reading.rho_fg + rho_bg, error))
 
     def step(self, past: RhoBg, reading: Reading) -> RhoBg:
         """The estimate after one more interval."""
         expected_rho = min(max(reading.rho_fg + past.mean, 0.0), 1.0 - _LEAST_IDLE)
-        log_error = math.hypot(reading.error, self.model_error)
+        error = reading.error(past.mean)
         sd = math.hypot(past.sd, self.drift)
-        expected_error = math.hypot(log_error, sd / (1.0 - expected_rho))
+        expected_error = math.hypot(error, self.model_error, sd / (1.0 - expected_rho))
         ratio = max(reading.t_x_ms, LEAST_T_X_MS) / reading.curve.t_x_ms(expected_rho)
         deviations = math.log(ratio) / expected_error
         if abs(deviations) > _JUMP_DEVIATIONS:
@@ -154,10 +157,11 @@ class Tracker:
             if past.surprise == side:
                 return self.begin(reading)
             return RhoBg(past.mean, sd, surprise=side)
-        newest = reading.utilisation - reading.rho_fg
-        variance, noise = sd**2, self._rho_error(expected_rho, reading) ** 2
+        variance, noise = sd**2, self._noise(expected_rho, error) ** 2
         gain = variance / (variance + noise)
+        newest = reading.rho_bg(error)
         return RhoBg(past.mean + gain * (newest - past.mean), math.sqrt((1.0 - gain) * variance))
 
-    def _rho_error(self, rho: float, reading: Reading) -> float:
-        return max(1.0 - rho, _LEAST_IDLE) * math.hypot(reading.error, self.model_error)
+    def _noise(self, rho: float, error: float) -> float:
+        """Of one interval's rho_bg."""
+        return max(1.0 - rho, _LEAST_IDLE) * math.hypot(error, self.model_error)

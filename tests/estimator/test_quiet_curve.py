@@ -13,7 +13,7 @@ CURVE = TailCurve(0.0, 6.0, 0.0)
 
 
 def rho_bg(curve, t_x_ms, rho_fg):
-    return Tracker().begin(Reading(curve, t_x_ms, rho_fg, error=0.0)).mean
+    return Tracker().begin(Reading(curve, t_x_ms, rho_fg, requests=10**30)).mean
 
 
 def test_rho_bg_is_what_rho_fg_does_not_explain():
@@ -27,7 +27,7 @@ def test_expected_latency_means_no_neighbour():
 
 @pytest.mark.parametrize("t_x_ms", [0.0, 5.0, 9.9])
 def test_faster_than_expected_is_no_neighbour(t_x_ms):
-    assert Tracker().begin(Reading(CURVE, t_x_ms, 0.4, error=0.0)).value == 0.0
+    assert Tracker().begin(Reading(CURVE, t_x_ms, 0.4, requests=10**30)).value == 0.0
 
 
 def test_beyond_all_measure_is_all_the_rest():
