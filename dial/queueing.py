@@ -179,11 +179,18 @@ MM1 = TailCurve(0.0, 1.0, 0.0)
 """The shape of M/M/1: T_x ~ 1/(1 - rho)."""
 
 
+_TURNS = 20
+"""Of the fit's weights: the coefficients stand still to four digits after ten."""
+
+
 def fit_tail_curve(rho: ArrayLike, t_x_ms: ArrayLike, *, rho_max: float = RHO_MAX) -> TailCurve:
     """Fit Eq. 1 by non-negative least squares of the *relative* error.
 
     Relative, because the paper quotes its model error so and because tail latencies span
-    two decades: an absolute fit would look at the last point only.
+    two decades: an absolute fit would look at the last point only.  Relative to the curve, in a few
+    turns, and not to the measured T_x: a point that is low by chance would weigh more than one
+    that is high by chance, and the curve would lie too low (quasi-likelihood with a variance that
+    goes with the square of the mean; McCullagh and Nelder, "Generalized Linear Models", 9).
 
     Parameters
     ----------
@@ -206,6 +213,9 @@ def fit_tail_curve(rho: ArrayLike, t_x_ms: ArrayLike, *, rho_max: float = RHO_MA
         raise ValueError(f"usable points at {distinct} utilisations: Eq. 1 needs at least 3")
     u = 1.0 / (1.0 - rho_array[usable])
     t = t_array[usable]
-    columns = np.column_stack([np.ones_like(u), u, u * u]) / t[:, np.newaxis]
-    coefficients, _ = nnls(columns, np.ones_like(t))
+    columns = np.column_stack([np.ones_like(u), u, u * u])
+    expected = t
+    for _ in range(_TURNS):
+        coefficients, _ = nnls(columns / expected[:, np.newaxis], t / expected)
+        expected = columns @ coefficients
     return TailCurve(*(float(c) for c in coefficients))
