@@ -92,7 +92,7 @@ class Service:
                         requests=round(2 * rate),
                         errors=0,
                         rate_per_s=rate,
-                        t_x_ms=t90_ms if usable else NoData("0 requests; 20 are needed"),
+                        t_x_ms=t90_ms if rate else NoData("0 requests; 20 are needed"),
                         t_x_requests=round(2 * rate),
                         t_mean_ms=t90_ms / percentile_factor(90.0),
                         t_c_ms=NoData("connections are reused"),

@@ -8,10 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dial.controller.siblings import Comparison
 from dial.controller.state import State
 from dial.controller.step import step
 from dial.estimator import RhoBg
 from dial.optimizer import tail_optimal_shares
+from dial.queueing import MM1, TailCurve
 from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
 
 
@@ -226,6 +228,67 @@ def test_a_neighbour_that_comes_while_all_are_a_little_slow_is_found(service):
     service.rho_bg |= {"s1": 0.6, "s2": 0.15, "s3": 0.15}
     plan = service.run(6)
     assert share(plan, "s1") < 0.2
+
+
+def test_a_neighbour_after_a_long_time_of_being_slow_alike_is_found_soon(service):
+    service.rho_bg |= {"s1": 0.25, "s2": 0.25, "s3": 0.25}
+    service.run(60)
+    assert service.weights == service.configured
+    service.rho_bg["s1"] = 0.7
+    plan = service.run(6)
+    assert share(plan, "s1") < 0.2
+
+
+def test_siblings_that_queue_because_of_moved_load_end_no_contention(service):
+    """With 0.6 of one machine gone the siblings are at 0.85 of their peak."""
+    service.arrival_per_s = 280.0
+    service.run(20)
+    service.rho_bg["s1"] = 0.6
+    service.run(10)
+    moved = [share(plan, "s1") for plan in service.plans[-60:]]
+    assert moved[-1] < 0.25
+    service.run(60)
+    assert max(share(plan, "s1") for plan in service.plans[-60:]) < 0.25
+
+
+def test_heavier_requests_veto_the_cache_by_the_cpu_time_of_the_siblings(service):
+    """One backend's T_x alone is high in these intervals; its CPU time is that of all."""
+    service.run(20)
+    service.cache_rho_bg |= {"s1": 0.4, "s2": 0.4, "s3": 0.4}
+    for _ in range(4):
+        observation = service.observe({"s1": 2.0, "s2": 0.6, "s3": 0.6})
+        service.state, plan = step(service.policy, service.state, observation)
+        assert plan.changes == ()
+    assert verdict(plan, "s1").cause is Cause.LOAD
+
+
+def test_a_sibling_without_requests_witnesses_nothing(make_service):
+    """Of two backends the idle one's CPU time, its agent's own, is not that of a request."""
+    service = make_service(names=("s1", "s2"), configured={"s1": 100, "s2": 0})
+    service.arrival_per_s = 80.0
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.5
+    service.run(3)
+    assert verdict(service.plans[-1], "s1").cause is Cause.LLC
+
+
+def test_a_contention_begins_its_next_comparison_anew(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(5)
+    known = service.state.backends["s1"]
+    assert known.contention is not None
+    assert (known.by_t_x, known.by_cpu_time, known.suspect) == (Comparison(), Comparison(), None)
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"), [(MM1, False), (TailCurve(0.9, 0.0, 0.1), True)], ids=["mm1", "flat"]
+)
+def test_an_excess_is_taken_by_the_curve_of_the_resource(service, shape, found):
+    """On a curve that rises less than 1/(1 - rho) the same T_x speaks for a stronger neighbour."""
+    service.policy = replace(service.policy, shapes={Cause.CPU: shape})
+    service.rho_bg["s1"] = 0.18
+    service.run(6)
+    assert (service.state.backends["s1"].contention is not None) is found
 
 
 def test_overload_is_said_and_split_by_capacity(service):
