@@ -5,15 +5,16 @@ Problem
     it is compared with what the present load explains.
 
 Formula
-    For a metric y that load explains (CPU time, waiting for the disk), learnt in quiet
-    intervals,
+    For a metric y that load explains (CPU time, waiting for the disk, the connect time), learnt in
+    quiet intervals,
 
         y_predicted = alpha + beta n,     feature = (y + e) / (y_predicted + e)
 
     with n the requests served a second (work is done for what is served, not for what
     waits), alpha and beta non-negative, and e the least of y that means anything: where next
     to nothing is predicted, next to nothing measured is no news.  For a metric that load does
-    not explain (T_c, the memory's latency) the prediction is the quiet mean.  For one that is
+    not explain (the memory's latency) the prediction is the quiet mean.  T_c is a time of waiting,
+    so besides going with n it goes with 1/(1 - rho_fg), as T_x does.  For one that is
     a fraction already and near 0 in quiet times the feature is the difference from its quiet
     mean.
 
@@ -39,7 +40,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
+from dial.queueing import RHO_MAX
 from dial.types import AgentSample, Measured, NoData, RequestWindow
+
+_UNKNOWN = NoData("rho_fg is unknown")
 
 FEATURES: dict[str, str] = {
     "requests_ratio": "request rate / its quiet mean",
@@ -54,7 +58,7 @@ FEATURES: dict[str, str] = {
     "served",
     "disk_busy_odds_ratio": "odds that the disk is busy / predicted from the requests served",
     "retransmit_fraction": "TCP segments retransmitted / segments sent",
-    "t_c_ratio": "T_c, the tail of the connect time, / its quiet mean",
+    "t_c_ratio": "T_c, the tail of the connect time, / predicted from the requests served",
     "memory_reload_ratio": "latency of memory that others could have evicted / its quiet mean",
 }
 """Name and meaning of each feature, in the order a model's feature list must have."""
@@ -142,20 +146,25 @@ class QuietBaseline:
     iowait: Line = field(default_factory=Line)
     io_pressure: Line = field(default_factory=Line)
     disk_busy: Line = field(default_factory=Line)
+    t_c: Line = field(default_factory=Line)
     requests: Mean = field(default_factory=Mean)
-    t_c: Mean = field(default_factory=Mean)
     cpu_wait: Mean = field(default_factory=Mean)
     throttled: Mean = field(default_factory=Mean)
     memory_reload: Mean = field(default_factory=Mean)
 
     def learn(
-        self, window: RequestWindow, sample: AgentSample | NoData, *, memory_intervals: int
+        self,
+        window: RequestWindow,
+        sample: AgentSample | NoData,
+        rho_fg: Measured,
+        *,
+        memory_intervals: int,
     ) -> QuietBaseline:
         """Learn one quiet interval; metrics that are missing leave theirs unchanged."""
         fade = 1.0 - 1.0 / memory_intervals
         n = _served_per_s(window)
         learnt: dict[str, Line | Mean] = {}
-        for name, y in _metrics(window, sample).items():
+        for name, y in _metrics(window, sample, rho_fg).items():
             if isinstance(y, NoData):
                 continue
             past: Line | Mean = getattr(self, name)
@@ -164,7 +173,10 @@ class QuietBaseline:
 
 
 def features(
-    baseline: QuietBaseline, window: RequestWindow, sample: AgentSample | NoData
+    baseline: QuietBaseline,
+    window: RequestWindow,
+    sample: AgentSample | NoData,
+    rho_fg: Measured = _UNKNOWN,
 ) -> dict[str, Measured]:
     """The features of one interval, by the names of :data:`FEATURES`.
 
@@ -174,8 +186,9 @@ def features(
     window : its requests in the interval.
     sample : what its agent saw, or why there is none; then all features that need it are
         ``NoData`` with that reason.
+    rho_fg : the backend's own utilisation; without it T_c is taken as it is.
     """
-    now = _metrics(window, sample)
+    now = _metrics(window, sample, rho_fg)
     n = _served_per_s(window)
     found: dict[str, Measured] = {
         "requests_ratio": _ratio(now["requests"], baseline.requests.value(), 0.0),
@@ -197,7 +210,7 @@ def features(
         else _per(
             sample.tcp_retransmits_per_s, sample.tcp_segments_out_per_s, LEAST_SEGMENTS_PER_S
         ),
-        "t_c_ratio": _ratio(now["t_c"], baseline.t_c.value(), LEAST_CONNECT_MS),
+        "t_c_ratio": _ratio(now["t_c"], baseline.t_c.predict(n), LEAST_CONNECT_MS * _idle(rho_fg)),
         "memory_reload_ratio": _ratio(
             now["memory_reload"], baseline.memory_reload.value(), LEAST_RELOAD_NS
         ),
@@ -210,9 +223,18 @@ def _served_per_s(window: RequestWindow) -> float:
     return window.rate_per_s if isinstance(served, NoData) else served
 
 
-def _metrics(window: RequestWindow, sample: AgentSample | NoData) -> dict[str, Measured]:
+def _idle(rho_fg: Measured) -> float:
+    return 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
+
+
+def _metrics(
+    window: RequestWindow, sample: AgentSample | NoData, rho_fg: Measured
+) -> dict[str, Measured]:
     """The raw metrics, by the names of :class:`QuietBaseline`'s fields."""
-    outside: dict[str, Measured] = {"requests": window.rate_per_s, "t_c": window.t_c_ms}
+    t_c_ms = window.t_c_ms
+    if not isinstance(t_c_ms, NoData):
+        t_c_ms *= _idle(rho_fg)
+    outside: dict[str, Measured] = {"requests": window.rate_per_s, "t_c": t_c_ms}
     if isinstance(sample, NoData):
         inside: dict[str, Measured] = {
             f.name: sample for f in fields(QuietBaseline) if f.name not in outside

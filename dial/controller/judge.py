@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from dial.classifier import classify
+from dial.classifier import classify, features
 from dial.controller.policy import Policy
 from dial.controller.siblings import Apparent, Comparison
 from dial.controller.state import BackendState, Contention
@@ -116,7 +116,7 @@ def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> Bac
     rho_fg = _rho_fg(seen, peak_rps(peak_state, policy.peak_rps.get(seen.name)))
     return replace(
         known,
-        baseline=known.baseline.learn(seen.window, seen.sample, memory_intervals=memory),
+        baseline=known.baseline.learn(seen.window, seen.sample, rho_fg, memory_intervals=memory),
         peak=peak_state,
         curve=known.curve.learn(seen.window.t_x_ms, rho_fg, memory_intervals=memory),
     )
@@ -150,6 +150,14 @@ def _find_cause(
         return _Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
     reading = _reading(policy, known, cause, seen, rho_fg=rho_fg, slowdown=found["cpu_time_ratio"])
     return _Finding(cause, _estimate(policy, reading), path)
+
+
+def compare_with_quiet(
+    policy: Policy, known: BackendState, seen: BackendObservation
+) -> dict[str, Measured]:
+    """The features of a backend's interval."""
+    rho_fg = _rho_fg(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
+    return features(known.baseline, seen.window, seen.sample, rho_fg)
 
 
 def apparently(

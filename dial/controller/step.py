@@ -25,8 +25,7 @@ Source
 
 from __future__ import annotations
 
-from dial.classifier import features
-from dial.controller.judge import apparently, judge
+from dial.controller.judge import apparently, compare_with_quiet, judge
 from dial.controller.policy import Policy
 from dial.controller.siblings import Apparent, siblings_of
 from dial.controller.split import split_load
@@ -55,9 +54,7 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
     """
     quiet = state.shift is None
     known = {b.name: state.backends.get(b.name, BackendState()) for b in observation.backends}
-    found = {
-        b.name: features(known[b.name].baseline, b.window, b.sample) for b in observation.backends
-    }
+    found = {b.name: compare_with_quiet(policy, known[b.name], b) for b in observation.backends}
     apparent = {
         b.name: apparently(policy, known[b.name], b, found[b.name]["cpu_time_ratio"])
         for b in observation.backends

@@ -37,7 +37,9 @@ def window(rate_per_s=100.0, *, errors=0, t_c_ms=0.5):
 def learnt(*intervals, memory_intervals=FOREVER):
     baseline = QuietBaseline()
     for one_window, one_sample in intervals:
-        baseline = baseline.learn(one_window, one_sample, memory_intervals=memory_intervals)
+        baseline = baseline.learn(
+            one_window, one_sample, NoData("?"), memory_intervals=memory_intervals
+        )
     return baseline
 
 
@@ -220,7 +222,7 @@ def test_the_past_fades():
 
 def test_learning_returns_a_new_baseline_and_leaves_the_old():
     before = learnt((window(), QUIET))
-    before.learn(window(900.0), QUIET, memory_intervals=10)
+    before.learn(window(900.0), QUIET, NoData("?"), memory_intervals=10)
     assert before == learnt((window(), QUIET))
 
 
@@ -284,3 +286,18 @@ def test_a_disk_that_is_busy_all_of_the_time_has_finite_odds():
     now = replace(QUIET, disk_busy_fraction=1.0)
     found = features(busy, window(), now)["disk_busy_odds_ratio"]
     assert found == pytest.approx((1.0 / 0.02 + 0.02) / (0.5 / 0.52 + 0.02))
+
+
+def test_a_connect_time_that_waits_behind_more_load_of_ones_own_is_as_expected():
+    """M/M/1: waiting goes with rho / (1 - rho), so with n and with 1 / (1 - rho_fg)."""
+    quiet = QuietBaseline()
+    for rho_fg in (0.30, 0.32):
+        quiet = quiet.learn(
+            window(100.0 * rho_fg, t_c_ms=20.0 * rho_fg / (1.0 - rho_fg)),
+            QUIET,
+            rho_fg,
+            memory_intervals=FOREVER,
+        )
+    busy = window(60.0, t_c_ms=20.0 * 0.6 / 0.4)
+    assert features(quiet, busy, QUIET, 0.6)["t_c_ratio"] == pytest.approx(1.0)
+    assert features(quiet, busy, QUIET)["t_c_ratio"] > 1.8

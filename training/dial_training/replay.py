@@ -69,7 +69,7 @@ class JudgedTick:
         After a tick above the band the baseline is still the one before it, so these are
         the very values that the product's classifier gets.
         """
-        return features(self.baseline, self.seen.window, self.seen.sample)
+        return features(self.baseline, self.seen.window, self.seen.sample, self.verdict.rho_fg)
 
 
 @dataclass(frozen=True, slots=True)
