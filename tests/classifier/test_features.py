@@ -89,7 +89,7 @@ def test_each_feature_by_hand():
             "io_pressure_odds_ratio": (0.40 / 0.62 + 0.02) / (0.12 / 0.90 + 0.02),
             "disk_busy_odds_ratio": (0.56 / 0.46 + 0.02) / (0.27 / 0.75 + 0.02),
             "retransmit_fraction": 0.1,
-            "t_c_ratio": 1.6,  # 4/2.5
+            "t_c_ratio": 4.0 / 2.75,  # 0.5 at 100/s predicts 0.75 at 150
             "memory_reload_ratio": 5.0,
         }
     )
@@ -210,7 +210,7 @@ def test_a_missing_metric_is_not_learnt_and_the_others_are():
 def test_an_interval_without_agent_still_teaches_what_the_balancer_saw():
     baseline = learnt((window(), QUIET), (window(300.0, t_c_ms=1.5), NoData("silent")))
     assert baseline.requests.value() == pytest.approx(200.0)
-    assert baseline.t_c.value() == pytest.approx(1.0)
+    assert baseline.t_c.predict(200.0) == pytest.approx(1.0)
     assert baseline.cpu_time.weight == 1.0
 
 

@@ -1,6 +1,10 @@
 r"""The decision tree: grown, pruned, cross-validated, and exported to the product's form.
 
 Method
+    Splits by information gain, as in the paper's J48.  Gini's impurity asked for the CPU time of a
+    request, which every queue raises a little, before the connect time, which only a network does:
+    a neighbour that took 0.7 of a network passed for one in the cache in every other interval.
+
     Minimal cost-complexity pruning: of all subtrees of the full tree the one that minimises
 
         impurity + alpha * leaves.
@@ -81,6 +85,7 @@ class CrossValidation:
 def grow(table: Table, alpha: float) -> DecisionTreeClassifier:
     """The pruned tree of all rows."""
     grown = DecisionTreeClassifier(
+        criterion="entropy",
         ccp_alpha=alpha,
         class_weight="balanced",
         max_leaf_nodes=MAX_LEAVES,
