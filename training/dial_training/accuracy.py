@@ -13,7 +13,8 @@ What is counted
         neighbour took next to nothing are left out, and counted in ``unseen_too_weak_n``.
     false_positive_rate
         Cases without a neighbour in which *any* tick's verdict moves load away; of all sets but
-        the training set.
+        the training set.  Cases in which somebody outside was in the cache are left out, and
+        counted in ``disturbed_n``.
     model_error
         Mean of |T_x predicted - measured| / measured over the stages of the set ``heldout``,
         quiet and contended, where rho_fg + rho_bg <= 0.95; the curve is what the product would
@@ -42,7 +43,7 @@ from dial_training.replay import JudgedTick, Studied, judge_cases, judge_part
 from dial_training.table import Table
 from dial_training.tiers import PROBE, TIERS, Tier
 from dial_training.tree import CrossValidation
-from dial_training.truth import too_weak, true_rho_bg
+from dial_training.truth import disturbed, too_weak, true_rho_bg
 from dial_training.windows import Point, point, split
 
 UNSEEN, HELDOUT = "unseen", "heldout"
@@ -129,7 +130,7 @@ def answers(product: Policy, studied: Studied) -> list[Answer]:
             any(tick.verdict.cause.costs_capacity for tick in judged.ticks),
         )
         for judged in judge_cases(product, studied)
-        if not too_weak(studied, judged)
+        if not too_weak(studied, judged) and not disturbed(studied, judged)
     ]
 
 
@@ -224,6 +225,7 @@ def _of_tier(
         "heldout_accuracy": _mean([a.right for a in found if a.set == HELDOUT]),
         "false_positive_rate": _mean([a.accused for a in harmless]),
         "false_positive_runs": len(harmless),
+        "disturbed_n": sum(disturbed(s, judged) for s in tested for judged in s.cases),
         "model_error": _mean(relative_errors(predictions)),
         "model_error_per_resource": {
             cause: _mean(relative_errors((p, c) for p, c in predictions if p.resource == cause))

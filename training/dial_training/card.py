@@ -92,7 +92,7 @@ def _accuracy(of: Mapping[str, Any]) -> str:
         f"{f' ({guests})' if guests else ''}, {of['unseen_too_weak_n']} more left out because "
         f"their neighbour is known to have taken less than {LEAST_RHO_BG:g}; false alarms in "
         f"{_share(of['false_positive_rate'])} of {of['false_positive_runs']} cases without a "
-        "neighbour."
+        f"neighbour, {of['disturbed_n']} more left out because somebody outside was in the cache."
     )
 
 

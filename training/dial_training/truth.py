@@ -19,6 +19,12 @@ Too weak
     A neighbour that took less than the product moves load for is neither contention that has to
     be found nor quiet that must not be accused: such cases are no test of either, and none to
     learn from.  They are counted.
+
+Disturbed
+    The computer's last-level cache has users outside, whom the lab neither starts nor stops.  Where
+    a request of a session about the cache needs as much more CPU time as beside a neighbour worth
+    finding, with none of the lab's there and its own cost taken out, somebody else was: the case is
+    not known to be quiet.  It is left out, and counted.
 """
 
 from __future__ import annotations
@@ -33,13 +39,16 @@ from dial_training.replay import JudgedCase, JudgedTick, Studied
 def true_rho_bg(studied: Studied, judged: JudgedCase) -> float | None:
     """Of one contended case; ``None`` where it was not measured."""
     truth = judged.case.truth
-    if truth.label is not Cause.LLC:
-        return truth.rho_bg_true
+    return _lost_by_cpu_time(studied, judged) if truth.label is Cause.LLC else truth.rho_bg_true
+
+
+def _lost_by_cpu_time(studied: Studied, judged: JudgedCase) -> float | None:
+    """Capacity lost because a request needs more CPU time than it costs."""
     quiet_s = _cpu_s_per_request(studied.quiet[judged.case.machine])
-    contended_s = _cpu_s_per_request(judged.ticks)
-    if quiet_s is None or contended_s is None:
+    now_s = _cpu_s_per_request(judged.ticks)
+    if quiet_s is None or now_s is None:
         return None
-    return max(0.0, 1.0 - quiet_s / contended_s)
+    return max(0.0, 1.0 - quiet_s * judged.case.truth.cost_factor / now_s)
 
 
 LEAST_RHO_BG = GuardSettings().engage_rho_bg
@@ -52,6 +61,15 @@ def too_weak(studied: Studied, judged: JudgedCase) -> bool:
         return False
     taken = true_rho_bg(studied, judged)
     return taken is not None and taken < LEAST_RHO_BG
+
+
+def disturbed(studied: Studied, judged: JudgedCase) -> bool:
+    """Whether somebody else was in the cache in a case without a neighbour."""
+    about_cache = Cause(studied.session.resource) is Cause.LLC
+    if not about_cache or judged.case.truth.label.costs_capacity:
+        return False
+    lost = _lost_by_cpu_time(studied, judged)
+    return lost is not None and lost >= LEAST_RHO_BG
 
 
 def _cpu_s_per_request(ticks: Sequence[JudgedTick]) -> float | None:
