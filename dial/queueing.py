@@ -34,6 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
+from dial.types import Measured, NoData
+
 
 def percentile_factor(percentile: float) -> float:
     """L = -ln(1 - x/100): how many mean sojourn times the x-th percentile of M/M/1 is.
@@ -119,6 +121,11 @@ _LARGEST_ERROR = 0.6
 RHO_MAX = 0.95
 """Largest rho_fg + rho_bg that Eq. 1 is fitted at: beyond, an error of 0.02 in rho is one of
 40 % and more in T_x."""
+
+
+def idle_fraction(rho_fg: Measured) -> float:
+    """1 - rho_fg, held away from 0; 1 where rho_fg is not known: nothing is corrected then."""
+    return 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
 
 
 LEAST_T_X_MS = 1e-3

@@ -40,7 +40,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
-from dial.queueing import RHO_MAX
+from dial.queueing import idle_fraction
 from dial.types import AgentSample, Measured, NoData, RequestWindow
 
 _UNKNOWN = NoData("rho_fg is unknown")
@@ -210,7 +210,9 @@ def features(
         else _per(
             sample.tcp_retransmits_per_s, sample.tcp_segments_out_per_s, LEAST_SEGMENTS_PER_S
         ),
-        "t_c_ratio": _ratio(now["t_c"], baseline.t_c.predict(n), LEAST_CONNECT_MS * _idle(rho_fg)),
+        "t_c_ratio": _ratio(
+            now["t_c"], baseline.t_c.predict(n), LEAST_CONNECT_MS * idle_fraction(rho_fg)
+        ),
         "memory_reload_ratio": _ratio(
             now["memory_reload"], baseline.memory_reload.value(), LEAST_RELOAD_NS
         ),
@@ -223,17 +225,13 @@ def _served_per_s(window: RequestWindow) -> float:
     return window.rate_per_s if isinstance(served, NoData) else served
 
 
-def _idle(rho_fg: Measured) -> float:
-    return 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
-
-
 def _metrics(
     window: RequestWindow, sample: AgentSample | NoData, rho_fg: Measured
 ) -> dict[str, Measured]:
     """The raw metrics, by the names of :class:`QuietBaseline`'s fields."""
     t_c_ms = window.t_c_ms
     if not isinstance(t_c_ms, NoData):
-        t_c_ms *= _idle(rho_fg)
+        t_c_ms *= idle_fraction(rho_fg)
     outside: dict[str, Measured] = {"requests": window.rate_per_s, "t_c": t_c_ms}
     if isinstance(sample, NoData):
         inside: dict[str, Measured] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import BaseModel, ConfigDict
 
@@ -76,6 +76,8 @@ class Policy:
         r_i by backend, as configured.
     tracker
         Estimates rho_bg.
+    sampling
+        The same with the error of sampling alone: to compare backends, which share Eq. 1's.
     strategies
         Which rule is used where there are two.
     guards
@@ -92,6 +94,7 @@ class Policy:
     shapes: Mapping[Cause, TailCurve]
     peak_rps: Mapping[str, float]
     tracker: Tracker
+    sampling: Tracker
     strategies: StrategySettings
     guards: GuardSettings
     model_checksum: str
@@ -100,6 +103,10 @@ class Policy:
     def of(cls, source: PolicySource) -> Policy:
         """The policy that settings and a model ask for."""
         detector = source.detector
+        tracker = Tracker(
+            model_error=source.estimator.model_error,
+            drift=source.estimator.drift,
+        )
         return cls(
             percentile=source.percentile,
             band=Band(
@@ -119,10 +126,8 @@ class Policy:
             tree=source.model.decision_tree,
             shapes=source.model.tail_shapes,
             peak_rps=source.peak_rps,
-            tracker=Tracker(
-                model_error=source.estimator.model_error,
-                drift=source.estimator.drift,
-            ),
+            tracker=tracker,
+            sampling=replace(tracker, model_error=0.0),
             strategies=source.strategies,
             guards=source.guards,
             model_checksum=source.model.checksum(),

@@ -25,14 +25,13 @@ Source
 
 from __future__ import annotations
 
-from dial.controller.judge import apparently, compare_with_quiet, judge
+from dial.controller.judge import judge
+from dial.controller.look import look_at
 from dial.controller.policy import Policy
-from dial.controller.siblings import Apparent, siblings_of
+from dial.controller.siblings import siblings_of
 from dial.controller.split import split_load
 from dial.controller.state import BackendState, Shift, State
-from dial.types import Action, BackendPlan, NoData, Observation, Plan, Verdict
-
-_OUT = Apparent(*[NoData("the balancer does not use it")] * 2)
+from dial.types import Action, BackendPlan, Observation, Plan, Verdict
 
 
 def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
@@ -54,25 +53,13 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
     """
     quiet = state.shift is None
     known = {b.name: state.backends.get(b.name, BackendState()) for b in observation.backends}
-    found = {b.name: compare_with_quiet(policy, known[b.name], b) for b in observation.backends}
-    apparent = {
-        b.name: apparently(policy, known[b.name], b, found[b.name]["cpu_time_ratio"])
-        for b in observation.backends
-        if b.server.usable
-    }
-    siblings = siblings_of(apparent)
+    looks = {b.name: look_at(policy, known[b.name], b) for b in observation.backends}
+    siblings = siblings_of({name: look.apparent for name, look in looks.items()})
     backends: dict[str, BackendState] = {}
     verdicts: dict[str, Verdict] = {}
-    for seen in observation.backends:
-        backends[seen.name], verdicts[seen.name] = judge(
-            policy,
-            known[seen.name],
-            seen,
-            found=found[seen.name],
-            apparent=apparent.get(seen.name, _OUT),
-            siblings=siblings.get(seen.name, _OUT),
-            tick=observation.tick,
-            quiet=quiet,
+    for name, look in looks.items():
+        backends[name], verdicts[name] = judge(
+            policy, known[name], look, siblings[name], tick=observation.tick, quiet=quiet
         )
 
     split = split_load(policy, state.shift, backends, verdicts, observation)

@@ -52,7 +52,7 @@ from dataclasses import dataclass, replace
 from scipy.special import ndtri, stdtr, stdtrit
 
 from dial.detector.signal import Signal
-from dial.queueing import LEAST_T_X_MS, RHO_MAX
+from dial.queueing import LEAST_T_X_MS, idle_fraction
 from dial.types import Measured, NoData
 
 _LEAST_DEVIATION = 0.05
@@ -146,7 +146,7 @@ class Cusum:
         conditioned = not isinstance(rho_fg, NoData)
         if conditioned != state.conditioned or state.detected_for >= self.memory_intervals:
             state = CusumState(conditioned=conditioned)
-        idle = 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
+        idle = idle_fraction(rho_fg)
         if state.learnt < self.learn_intervals:
             why = NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
             if learn and not isinstance(t_x_ms, NoData):

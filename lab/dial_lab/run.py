@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from dial.errors import LabError
 from dial_lab import report
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate_all
-from dial_lab.guests import Guest, GuestCpu, guests
+from dial_lab.guests import under
 from dial_lab.live import View
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
@@ -138,11 +138,12 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
         os.sched_setaffinity(0, harness)
         try:
             view.begin(_CALIBRATION_S + request.rounds * total_s(request.phases, order))
-            vms: Mapping[str, Guest] = {}
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
-                vms = tenants.enter_context(guests(built, children))
-                scenario = replace(scenario, resource=GuestCpu(vms))
+            resource, vms = tenants.enter_context(
+                under(request.guest, scenario.resource, built, children)
+            )
+            scenario = replace(scenario, resource=resource)
             view.note("calibrating: what a machine can serve, alone and contended")
             addresses = tenants.enter_context(scenario.resource.tenants(built, children))
             measured = calibrate_all(

@@ -25,7 +25,7 @@ from dial.types import Mode
 from dial_lab import report
 from dial_lab.arrivals import Swing
 from dial_lab.calibration import SETTLE_S, saturation_rps_together
-from dial_lab.guests import Guest, GuestCpu, guests
+from dial_lab.guests import under
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
@@ -220,10 +220,7 @@ def run_session(plan: SessionPlan, directory: Path, show: Show) -> SessionRecord
         os.sched_setaffinity(0, harness)
         try:
             show("starting")
-            vms: Mapping[str, Guest] = {}
-            if plan.guest == "uml":
-                vms = tenants.enter_context(guests(built, children))
-                resource = GuestCpu(vms)
+            resource, vms = tenants.enter_context(under(plan.guest, resource, built, children))
             addresses = tenants.enter_context(resource.tenants(built, children))
             pool = Pool(built, addresses, resource.cost, harness, plan.percentile, vms)
             show("calibrating")

@@ -59,7 +59,7 @@ def case_points(studied: Studied) -> list[Point]:
     """
     session = studied.session
     found: list[Point | None] = []
-    if Cause(session.resource) is Cause.LLC:
+    if not _on_a_curve(studied):
         return []
     for judged in studied.cases:
         truth, place = judged.case.truth, (session.session, judged.case.machine)
@@ -73,6 +73,10 @@ def case_points(studied: Studied) -> list[Point]:
     return [p for p in found if p is not None]
 
 
+def _on_a_curve(studied: Studied) -> bool:
+    return Cause(studied.session.resource) is not Cause.LLC
+
+
 def curve_points(studied: Studied) -> list[Point]:
     """All points of a session that lie on the curve of its resource.
 
@@ -80,7 +84,7 @@ def curve_points(studied: Studied) -> list[Point]:
     beside a victim whose working set fills the cache run siblings with a small one, which
     are five times as fast.  None of sessions about the cache, as above.
     """
-    if Cause(studied.session.resource) is Cause.LLC:
+    if not _on_a_curve(studied):
         return []
     visited = {j.case.machine for j in studied.cases if j.case.truth.label.is_contention}
     found = (*quiet_points(studied), *case_points(studied))

@@ -5,7 +5,7 @@ ends of the line into a guest are files without imports of ours: ``init.py`` ins
 first process, and ``enter.py`` outside.
 """
 
-from dial_lab.guests.cpu import GuestCpu
+from dial_lab.guests.cpu import GuestCpu, under
 from dial_lab.guests.uml import Guest, guests
 
-__all__ = ["Guest", "GuestCpu", "guests"]
+__all__ = ["Guest", "GuestCpu", "guests", "under"]

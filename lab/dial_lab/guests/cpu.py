@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from dial_lab import app, tenant
 from dial_lab.addresses import Address
-from dial_lab.guests.uml import Guest
+from dial_lab.guests.uml import Guest, guests
 from dial_lab.processes import Children
+from dial_lab.resources import Resource
 from dial_lab.resources.cpu import CpuResource
 from dial_lab.topology import Machine
 from dial_lab.vms import Vm
@@ -43,3 +44,23 @@ class GuestCpu(CpuResource):
             tenant.start_app(children, machine, vm, passes, wait_s=_START_WAIT_S)
             addresses[machine.name] = address
         yield addresses
+
+
+@contextmanager
+def under(
+    guest: str, resource: Resource, machines: Sequence[Machine], children: Children
+) -> Iterator[tuple[Resource, Mapping[str, Guest]]]:
+    """The resource as it is under the kernels asked for, and the guests if they are any.
+
+    Parameters
+    ----------
+    guest : ``shared`` or ``uml``.
+    resource : under the shared kernel; in guests it is the CPU, which callers see to.
+    machines : where guests are booted, one each.
+    children : among which they run.
+    """
+    if guest != "uml":
+        yield resource, {}
+        return
+    with guests(machines, children) as booted:
+        yield GuestCpu(booted), booted

@@ -1,0 +1,98 @@
+"""Whether a backend that is slow has a neighbour that load is to be moved away from.
+
+The classifier names a cause; that its word is acted on needs more: the detector is sure, the
+backend is surely slower than its siblings, and what the neighbour takes is worth moving load for.
+"""
+
+from __future__ import annotations
+
+from dial.classifier import classify
+from dial.controller.finding import Finding
+from dial.controller.look import Look, reading_of
+from dial.controller.policy import Policy
+from dial.controller.state import BackendState, Contention
+from dial.detector import Signal
+from dial.queueing import MM1, RHO_MAX
+from dial.types import Cause, NoData
+
+
+def find_cause(policy: Policy, known: BackendState, look: Look) -> Finding:
+    """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
+    sample = look.seen.sample
+    if isinstance(sample, NoData):
+        why = (f"cannot be classified: {sample.reason}",)
+        return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
+    cause, path = classify(policy.tree, look.features)
+    if not cause.costs_capacity:
+        return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
+    reading = reading_of(policy, known, look, cause)
+    alone = reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
+    return Finding(cause, alone, path)
+
+
+def engage(
+    policy: Policy,
+    known: BackendState,
+    look: Look,
+    found: Finding,
+    signal: Signal,
+    *,
+    tick: int,
+) -> tuple[Finding, Contention | None]:
+    """Make a contention of a finding, if it is sure enough and worth moving load for.
+
+    Sure enough: the detector says so, and the class is that of the suspicious interval before
+    too.  What is expected is exceeded by chance or by load of one's own as well, and then the
+    class is whatever the noise of that interval looks like; it rarely looks the same twice.
+
+    Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
+    much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
+    neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
+    it, heavier requests, or something slow that all depend on.
+    """
+    if not found.cause.costs_capacity:
+        cause = found.cause if signal.detected else Cause.NONE
+        return Finding(cause, found.rho_bg, found.why), None
+    least = policy.guards.engage_rho_bg
+    slower = known.by_t_x.exceeds(least, _scale(policy, known, look, found.cause))
+    shared = known.by_t_x.shared
+    if found.cause is Cause.LLC:
+        slower = slower and known.by_cpu_time.exceeds(least)
+        shared = known.by_cpu_time.shared
+    cause = Cause.NONE
+    if not signal.detected:
+        why_not = f"looks like {found.cause}; one interval is not enough"
+    elif found.cause is not known.suspect:
+        why_not = f"looks like {found.cause}, which the interval before did not"
+    elif isinstance(found.rho_bg, NoData):
+        why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
+    elif found.rho_bg.value < least:
+        why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
+    elif not slower and shared:
+        cause = Cause.LOAD
+        why_not = f"looks like {found.cause}, but its siblings are as slow"
+    elif not slower:
+        why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
+    else:
+        contention = Contention(
+            found.cause, found.rho_bg, calm_ticks=0, since_tick=tick, evidence=found.why
+        )
+        return found, contention
+    return Finding(cause, found.rho_bg, (*found.why, why_not)), None
+
+
+def _scale(policy: Policy, known: BackendState, look: Look, cause: Cause) -> float:
+    """What the excess by M/M/1's curve has to be multiplied with on the curve of ``cause``."""
+    rho_fg, apparent, excess = look.rho_fg, known.by_t_x.apparent, known.by_t_x.excess
+    plain, shaped = known.curve.curve(), known.curve.curve(policy.shapes.get(cause, MM1))
+    if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
+        return 1.0
+    if isinstance(apparent, NoData) or isinstance(excess, NoData) or excess <= 0.0:
+        return 1.0
+
+    def by_shape(rho: float) -> float:
+        return shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX)))
+
+    # At its mean T_x, and at the one that it would have were it as slow as its siblings.
+    slow, alike = rho_fg + apparent, rho_fg + apparent - excess
+    return (by_shape(slow) - by_shape(alike)) / excess

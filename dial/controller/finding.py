@@ -1,0 +1,17 @@
+"""What is held of a backend in one tick, before it becomes a verdict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dial.estimator import RhoBg
+from dial.types import Cause, NoData
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A cause, what a neighbour takes if it is one, and what speaks for it."""
+
+    cause: Cause
+    rho_bg: RhoBg | NoData
+    why: tuple[str, ...] = ()

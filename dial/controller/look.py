@@ -1,0 +1,108 @@
+"""One backend's interval beside its own quiet past: all that is computed of it, once.
+
+What is made of it is another matter: :mod:`dial.controller.judge` decides whether it is slow
+and why, :mod:`dial.controller.siblings` whether others are as slow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dial.classifier import features
+from dial.controller.policy import Policy
+from dial.controller.siblings import Apparent
+from dial.controller.state import BackendState
+from dial.estimator import SLOWDOWN, Reading, RhoBg, peak_rps, utilisation
+from dial.queueing import MM1, TailCurve
+from dial.types import BackendObservation, Cause, Measured, NoData
+
+_OUT = NoData("the balancer does not use it")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A backend in one interval.
+
+    Attributes
+    ----------
+    seen
+        What was observed.
+    rho_fg
+        The backend's own utilisation.
+    features
+        By name (:data:`dial.classifier.FEATURES`).
+    apparent
+        What a neighbour would have to take to make it as slow as it is; ``NoData`` where the
+        balancer does not use the backend, which then is nobody's sibling either.
+    """
+
+    seen: BackendObservation
+    rho_fg: Measured
+    features: Mapping[str, Measured]
+    apparent: Apparent
+
+
+def look_at(policy: Policy, known: BackendState, seen: BackendObservation) -> Look:
+    """Compare an interval with what is known of the backend.
+
+    Parameters
+    ----------
+    policy : the strategies.
+    known : what is remembered of the backend.
+    seen : this tick's observation of it.
+    """
+    rho_fg = own_utilisation(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
+    found = features(known.baseline, seen.window, seen.sample, rho_fg)
+    if not seen.server.usable:
+        return Look(seen, rho_fg, found, Apparent(_OUT, _OUT))
+    by_t_x = _response_time(known.curve.curve(), seen, rho_fg, policy.percentile)
+    by_cpu_time = _cpu_time(seen, found["cpu_time_ratio"])
+    apparent = Apparent(_alone(policy, by_t_x), _alone(policy, by_cpu_time))
+    return Look(seen, rho_fg, found, apparent)
+
+
+def own_utilisation(seen: BackendObservation, peak: Measured) -> Measured:
+    """rho_fg: the backend's rate over its peak, else as it is measured.
+
+    The rate comes first although the CPU time is measured directly: samples and ticks do
+    not begin together, and a neighbour in the cache makes each request use more CPU time,
+    which is not the tenant's own doing.
+    """
+    if isinstance(peak, NoData):
+        return utilisation(seen.sample)
+    return min(1.0, seen.window.rate_per_s / peak)
+
+
+def reading_of(policy: Policy, known: BackendState, look: Look, cause: Cause) -> Reading | NoData:
+    """What rho_bg is estimated from: T_x, or of a cache in contention the CPU time a request."""
+    if cause is Cause.LLC:
+        return _cpu_time(look.seen, look.features["cpu_time_ratio"])
+    curve = known.curve.curve(policy.shapes.get(cause, MM1))
+    return _response_time(curve, look.seen, look.rho_fg, policy.percentile)
+
+
+def _alone(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:
+    """By this interval alone; Eq. 1's own error is the same on all backends."""
+    return reading if isinstance(reading, NoData) else policy.sampling.begin(reading)
+
+
+def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:
+    if isinstance(slowdown, NoData):
+        return slowdown
+    if not seen.window.requests:
+        return NoData("no request ended, so there is no CPU time of one")
+    return Reading(SLOWDOWN, slowdown, 0.0, seen.window.requests, percentile=None)
+
+
+def _response_time(
+    curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured, percentile: float
+) -> Reading | NoData:
+    t_x_ms = seen.window.t_x_ms
+    if isinstance(curve, NoData):
+        return curve
+    if isinstance(t_x_ms, NoData):
+        return t_x_ms
+    if isinstance(rho_fg, NoData):
+        return rho_fg
+    return Reading(curve, t_x_ms, rho_fg, seen.window.t_x_requests, percentile)
