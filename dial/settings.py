@@ -174,26 +174,40 @@ class GuardSettings(_Table):
     engage_rho_bg: Fraction = Field(
         default=0.2, description="Estimated rho_bg at which load begins to move."
     )
-    release_rho_bg: Fraction = Field(
-        default=0.1,
-        description="Estimated rho_bg below which, for release_intervals, it moves back; one "
-        "standard deviation above it must lie below engage_rho_bg.",
+    blind_rho_bg: Fraction = Field(
+        default=0.5,
+        description="What a neighbour would have to take for a backend to be as much slower than "
+        "its siblings as it is, from which load begins to move before the cause is known.",
     )
-    release_intervals: int = Field(
-        default=2,
+    release_evidence: float = Field(
+        default=5.0,
+        gt=0.0,
+        le=100.0,
+        allow_inf_nan=False,
+        description="Evidence that the neighbour has gone at which load moves back: the log of a "
+        "likelihood ratio; 5 is one false release in 150 ticks of a neighbour that stays, or "
+        "fewer.",
+    )
+    return_ticks: int = Field(
+        default=60,
+        ge=0,
+        le=1_000_000,
+        description="Ticks after a release within which a neighbour that is found again counts as "
+        "the same. Then load stays away for 20 ticks at least, for 40 the next time, and so on up "
+        "to 10 times this.",
+    )
+    expire_ticks: int = Field(
+        default=180,
         ge=1,
-        le=1_000,
-        description="Ticks in a row below release_rho_bg before load moves back.",
+        le=1_000_000,
+        description="Ticks without a single reading of a contended backend after which its "
+        "neighbour is forgotten: weights that nothing speaks for must not stay for ever.",
     )
-
-    @model_validator(mode="after")
-    def _releases_below_where_it_engages(self) -> GuardSettings:
-        if self.release_rho_bg >= self.engage_rho_bg:
-            raise ValueError(
-                f"release_rho_bg = {self.release_rho_bg} must be below "
-                f"engage_rho_bg = {self.engage_rho_bg}, or load would move to and fro"
-            )
-        return self
+    panic_fraction: Fraction = Field(
+        default=0.7,
+        description="Contended backends, as a fraction of those in use, above which the "
+        "configured weights stand: so many are no neighbours, or none is left to take the load.",
+    )
 
 
 class RecordSettings(_Table):
@@ -207,6 +221,30 @@ class RecordSettings(_Table):
         description="Size at which the file is turned.",
     )
     keep: int = Field(default=4, ge=1, le=1_000, description="Turned files that are kept.")
+
+
+class LeaseSettings(_Table):
+    """What outlives a controller that is killed: which weights are its own, and what it learnt."""
+
+    path: Path | None = Field(
+        default=None,
+        description="File that names the weights in force that are DIAL's own, in a directory that "
+        "only DIAL's user can write; `dial watchdog` and the next controller read it. None when "
+        "not given: then weights of a controller that was killed stay in force.",
+    )
+    expires_s: PositiveSeconds | None = Field(
+        default=None,
+        description="Seconds without a renewal after which the watchdog puts the configured "
+        "weights back, at least two intervals; three intervals and at least 10 when not given.",
+    )
+    resume_s: float = Field(
+        default=900.0,
+        ge=0.0,
+        le=604_800.0,
+        allow_inf_nan=False,
+        description="Age up to which a controller that starts goes on from what the last one had "
+        "learnt, instead of learning anew.",
+    )
 
 
 class Settings(BaseSettings):
@@ -224,7 +262,8 @@ class Settings(BaseSettings):
         default=90.0, ge=50.0, le=99.9, description="The x of T_x, in percent."
     )
     interval_s: PositiveSeconds = Field(
-        default=10.0, description="Length of a tick; the paper's is 10 s (4.3.1)."
+        default=1.0,
+        description="Length of a tick; the paper's is 10 s (4.3.1). A neighbour is found in two.",
     )
     adapter: AdapterSettings
     backends: dict[str, BackendSettings] = Field(default_factory=dict)
@@ -239,9 +278,28 @@ class Settings(BaseSettings):
     strategies: StrategySettings = StrategySettings()
     guards: GuardSettings = GuardSettings()
     record: RecordSettings = RecordSettings()
+    lease: LeaseSettings = LeaseSettings()
     log_format: Literal["console", "json"] = Field(
         default="console", description="How the controller's own log is written."
     )
+
+    @property
+    def lease_expires_s(self) -> float:
+        """How long weights may stand without a renewal.
+
+        By default three ticks, of which two may fail, and no less than what it takes a
+        supervisor to start the controller again.
+        """
+        return self.lease.expires_s or max(10.0, 3.0 * self.interval_s)
+
+    @model_validator(mode="after")
+    def _lease_outlasts_a_late_tick(self) -> Settings:
+        if self.lease_expires_s < 2.0 * self.interval_s:
+            raise ValueError(
+                f"lease.expires_s = {self.lease_expires_s} must be at least twice "
+                f"interval_s = {self.interval_s}, or a single late tick would let it expire"
+            )
+        return self
 
     @classmethod
     def settings_customise_sources(
@@ -269,8 +327,14 @@ def load_settings(path: Path) -> Settings:
         table = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except ValueError as error:  # also an integer of more digits than Python reads
         raise SettingError(f"{path}: not TOML: {error}") from error
+    except RecursionError as error:
+        raise SettingError(f"{path}: nested too deeply to be a configuration") from error
+    # BaseSettings has arguments of its own: _cli_parse_args would read the command line.
+    for name in table:
+        if name.startswith("_"):
+            raise SettingError(f"{path}: {_shown_name(name)}: no setting begins with _")
     try:
         return Settings(**table)
     except ValidationError as error:
@@ -287,7 +351,7 @@ def describe(error: ValidationError) -> str:
     """
     lines = []
     for problem in error.errors(include_url=False, include_context=False):
-        name = ".".join(str(part) for part in problem["loc"])
+        name = _shown_name(".".join(str(part) for part in problem["loc"]))
         value = problem["input"]
         shown = (
             isinstance(value, str | int | float)
@@ -297,3 +361,8 @@ def describe(error: ValidationError) -> str:
         given = f"{name} = {value!r}" if shown else name
         lines.append(f"{given}: {problem['msg']}" if given else problem["msg"])
     return "; ".join(lines)
+
+
+def _shown_name(name: str) -> str:
+    """A name from a file, which may hold line breaks, on one line."""
+    return name if name.isprintable() else repr(name)

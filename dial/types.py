@@ -112,9 +112,10 @@ class RequestWindow:
     t_c_ms: Measured
     """The x-th percentile of the connect time, of new connections only."""
     served_per_s: Measured = field(default=NoData("not recorded"), kw_only=True)
-    """Requests that ended per second: fewer than arrived while a queue grows.
+    """Requests that ended per second, over the time that the sample covers.
 
-    The default is what recordings of before this field say of it.
+    Fewer than arrived while a queue grows.  The default is what recordings of before this
+    field say of it.
     """
 
 
@@ -311,6 +312,10 @@ class Action(StrEnum):
     """The balancer lost the weights in force (reload, restart): write them again."""
     OVERLOAD = "overload"
     """More arrives than all backends together can serve: shares by capacity."""
+    PANIC = "panic"
+    """Most backends look contended: the configured weights, for none is left to take load."""
+    YIELD = "yield"
+    """Somebody else sets the weights; they are left alone."""
 
 
 @dataclass(frozen=True, slots=True)

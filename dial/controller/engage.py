@@ -2,6 +2,8 @@
 
 The classifier names a cause; that its word is acted on needs more: the detector is sure, the
 backend is surely slower than its siblings, and what the neighbour takes is worth moving load for.
+Where the backend is so much slower that load is better elsewhere whatever the cause, load moves
+before that is known.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
+from dial.estimator import RhoBg
 from dial.queueing import MM1, RHO_MAX
 from dial.types import Cause, NoData
 
@@ -50,6 +53,18 @@ def engage(
     neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
     it, heavier requests, or something slow that all depend on.
     """
+    settled = found.cause is known.suspect and found.cause is not Cause.UNKNOWN
+    excess = known.by_t_x.excess
+    if (
+        signal.detected
+        and not settled
+        and not isinstance(excess, NoData)
+        and known.by_t_x.exceeds(policy.guards.blind_rho_bg)
+    ):
+        # Far slower than its siblings: load leaves it, whatever the cause.
+        why = (*found.why, "far slower than its siblings: load moves before the cause is known")
+        blind = Finding(Cause.UNKNOWN, excess, why)
+        return blind, _contention(policy, known, blind, excess, tick=tick)
     if not found.cause.costs_capacity:
         cause = found.cause if signal.detected else Cause.NONE
         return Finding(cause, found.rho_bg, found.why), None
@@ -74,11 +89,26 @@ def engage(
     elif not slower:
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
     else:
-        contention = Contention(
-            found.cause, found.rho_bg, calm_ticks=0, since_tick=tick, evidence=found.why
-        )
-        return found, contention
+        return found, _contention(policy, known, found, found.rho_bg, tick=tick)
     return Finding(cause, found.rho_bg, (*found.why, why_not)), None
+
+
+def _contention(
+    policy: Policy, known: BackendState, found: Finding, rho_bg: RhoBg, *, tick: int
+) -> Contention:
+    last, returns = known.release, 0
+    if last is not None and tick - last.tick <= policy.guards.return_ticks:
+        returns = last.returns + 1
+    return Contention(
+        found.cause,
+        rho_bg,
+        in_use=rho_bg.value,
+        gone=0.0,
+        since_tick=tick,
+        read_tick=tick,
+        returns=returns,
+        evidence=found.why,
+    )
 
 
 def _scale(policy: Policy, known: BackendState, look: Look, cause: Cause) -> float:
@@ -87,12 +117,12 @@ def _scale(policy: Policy, known: BackendState, look: Look, cause: Cause) -> flo
     plain, shaped = known.curve.curve(), known.curve.curve(policy.shapes.get(cause, MM1))
     if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
         return 1.0
-    if isinstance(apparent, NoData) or isinstance(excess, NoData) or excess <= 0.0:
+    if isinstance(apparent, NoData) or isinstance(excess, NoData) or excess.mean <= 0.0:
         return 1.0
 
     def by_shape(rho: float) -> float:
         return shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX)))
 
     # At its mean T_x, and at the one that it would have were it as slow as its siblings.
-    slow, alike = rho_fg + apparent, rho_fg + apparent - excess
-    return (by_shape(slow) - by_shape(alike)) / excess
+    slow, alike = rho_fg + apparent, rho_fg + apparent - excess.mean
+    return (by_shape(slow) - by_shape(alike)) / excess.mean

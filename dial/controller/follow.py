@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dial.classifier import classify
 from dial.controller.finding import Finding
+from dial.controller.guards import least_stay_ticks
 from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
-from dial.estimator import Reading, RhoBg
+from dial.estimator import Reading, RhoBg, departed
 from dial.types import Cause, NoData
+
+_SURELY = 1.0
+"""Standard deviations of the estimate by which load is split as if the neighbour took more."""
 
 
 def follow(
@@ -19,32 +24,95 @@ def follow(
     contention: Contention,
     look: Look,
     signal: Signal,
-) -> tuple[Finding, Contention | None]:
-    """Refine the estimate; the contention ends when it has been calm for long enough."""
-    rho_bg = _refine(policy, contention.rho_bg, reading_of(policy, known, look, contention.cause))
-    if isinstance(rho_bg, NoData):
-        return Finding(contention.cause, contention.rho_bg, contention.evidence), contention
-    if policy.strategies.release == "t_x":
-        is_calm, enough = not signal.above, policy.band.successive
-    else:
-        # Low, and sure enough not to be what load was moved for: of a few requests an
-        # estimate of 0.06 +- 0.33 says nothing.
-        is_calm = (
-            rho_bg.value < policy.guards.release_rho_bg
-            and rho_bg.mean + rho_bg.sd < policy.guards.engage_rho_bg
-        )
-        enough = policy.guards.release_intervals
-    calm = contention.calm_ticks + 1 if is_calm else 0
-    if calm >= enough:
-        return Finding(Cause.NONE, rho_bg, ("the neighbour is gone",)), None
-    contention = replace(contention, rho_bg=rho_bg, calm_ticks=calm)
-    return Finding(contention.cause, rho_bg, contention.evidence), contention
+    *,
+    tick: int,
+) -> tuple[BackendState, Finding, Contention | None]:
+    """Refine the estimate; the contention ends when the neighbour has surely gone.
 
+    Where load was moved before the cause was known, it becomes known when two intervals in a
+    row look like the same.
 
-def _refine(policy: Policy, past: RhoBg, reading: Reading | NoData) -> RhoBg | NoData:
-    """The running estimate after this interval."""
+    Parameters
+    ----------
+    policy : the strategies.
+    known : what is remembered of the backend.
+    contention : its neighbour.
+    look : its interval.
+    signal : what the detector says of it.
+    tick : its number.
+    """
+    if contention.cause is Cause.UNKNOWN:
+        known, contention = _name(policy, known, contention, look)
+    reading = reading_of(policy, known, look, contention.cause)
     if isinstance(reading, NoData):
-        return reading
+        if tick - contention.read_tick >= policy.guards.expire_ticks:
+            why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
+            return known, Finding(Cause.NONE, contention.rho_bg, (why,)), None
+        return known, _held(contention), contention
+    gone = _gone(policy, contention, reading, signal)
+    stayed = tick - contention.since_tick
+    if gone >= _enough(policy) and stayed >= least_stay_ticks(
+        contention.returns, 10 * policy.guards.return_ticks
+    ):
+        return known, Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",)), None
+    rho_bg = _refine(policy, contention.rho_bg, reading)
+    contention = replace(
+        contention,
+        rho_bg=rho_bg,
+        in_use=_in_use(policy, contention.in_use, rho_bg),
+        gone=min(gone, _enough(policy)),
+        read_tick=tick,
+    )
+    return known, _held(contention), contention
+
+
+def _held(contention: Contention) -> Finding:
+    return Finding(contention.cause, contention.rho_bg, contention.evidence)
+
+
+def _name(
+    policy: Policy, known: BackendState, contention: Contention, look: Look
+) -> tuple[BackendState, Contention]:
+    """Find the cause of a contention that was begun without."""
+    if isinstance(look.seen.sample, NoData):
+        return known, contention
+    cause, path = classify(policy.tree, look.features)
+    if cause.costs_capacity and cause is known.suspect:
+        contention = replace(contention, cause=cause, evidence=path)
+    return replace(known, suspect=cause), contention
+
+
+def _enough(policy: Policy) -> float:
+    if policy.strategies.release == "t_x":
+        return policy.band.successive
+    return policy.guards.release_evidence
+
+
+def _gone(policy: Policy, contention: Contention, reading: Reading, signal: Signal) -> float:
+    """The evidence that the neighbour has gone, after this interval."""
+    if policy.strategies.release == "t_x":
+        return 0.0 if signal.above else contention.gone + 1.0
+    # One that takes little is still there; less than this would not have been noticed.
+    strength = max(contention.rho_bg.value, policy.guards.engage_rho_bg)
+    return departed(
+        contention.gone,
+        reading,
+        strength,
+        model_error=policy.tracker.model_error,
+        enough=policy.guards.release_evidence,
+    )
+
+
+def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:
+    """The running estimate after this interval."""
     if policy.strategies.estimate == "interval":
         return policy.tracker.begin(reading)
     return policy.tracker.step(past, reading)
+
+
+def _in_use(policy: Policy, before: float, rho_bg: RhoBg) -> float:
+    """Up with the estimate at once; down when it is surely lower."""
+    if policy.strategies.estimate == "interval":
+        return rho_bg.value
+    surely = min(max(rho_bg.mean + _SURELY * rho_bg.sd, 0.0), 1.0)
+    return max(rho_bg.value, min(before, surely))

@@ -6,6 +6,8 @@ Shares are fractions of the service's requests; limits are fractions of the even
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,3 +46,47 @@ def worth_writing(
     An estimate that wavers by its sampling error must not make the weights waver.
     """
     return float(np.max(np.abs(target - current))) > fraction_of_even / current.size
+
+
+_FIRST_STAY_TICKS = 20
+"""As Envoy ejects an outlier for longer each time; a shift and a release take some ten ticks."""
+
+
+def least_stay_ticks(returns: int, most: int) -> int:
+    """How long load stays away at least from a backend whose neighbour keeps returning.
+
+    The first time as short as the evidence allows; then twice as long each time.  A neighbour
+    that pulses, or one whose absence we keep imagining, must not make the weights pulse.
+    """
+    if returns == 0:
+        return 0
+    return min(_FIRST_STAY_TICKS << min(returns - 1, 30), most)
+
+
+def panics(contended: int, usable: int, fraction: float) -> bool:
+    """Whether too many look contended for any of them to be.
+
+    So many neighbours do not come at once; and if they did, too few would be left to take
+    the load.  (Envoy's panic threshold.)
+    """
+    return contended > fraction * usable
+
+
+def changed_by_others(
+    wanted: Mapping[str, int], before: Mapping[str, int], now: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Backends whose weight in force is neither what we wanted nor what it was at the last tick.
+
+    A write of ours that failed leaves the old weight, one that succeeded leaves the new one;
+    anything else was somebody else: an admin, an agent of the balancer's, another controller.
+
+    Parameters
+    ----------
+    wanted : weights by our last plan.
+    before, now : in force at the last tick and at this one.
+    """
+    return tuple(
+        name
+        for name, weight in now.items()
+        if name in wanted and name in before and weight not in (wanted[name], before[name])
+    )

@@ -16,7 +16,7 @@ from dial.controller.follow import follow
 from dial.controller.look import Look, own_utilisation
 from dial.controller.policy import Policy
 from dial.controller.siblings import Apparent, Comparison
-from dial.controller.state import BackendState
+from dial.controller.state import BackendState, Release
 from dial.detector import Signal
 from dial.estimator import RhoBg, learn_peak, peak_rps, utilisation
 from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
@@ -51,8 +51,13 @@ def judge(
     finding = Finding(Cause.NONE, NoData("not slower than expected"))
     contention = known.contention
     if contention is not None:
-        finding, contention = follow(policy, known, contention, look, signal)
-        known = replace(known, suspect=None, by_t_x=Comparison(), by_cpu_time=Comparison())
+        returns = contention.returns
+        known, finding, contention = follow(policy, known, contention, look, signal, tick=tick)
+        known = replace(known, by_t_x=Comparison(), by_cpu_time=Comparison())
+        if contention is None:
+            known = replace(known, suspect=None, release=Release(tick, returns))
+        elif contention.cause is not Cause.UNKNOWN:
+            known = replace(known, suspect=None)
     else:
         calm = signal.calm and not isinstance(t_x_ms, NoData)
         mine, by_t_x, by_cpu_time = look.apparent, known.by_t_x, known.by_cpu_time
@@ -115,6 +120,6 @@ def _in_words(t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
     else:
         words = [f"T_x {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f}"]
     words += finding.why
-    if isinstance(finding.rho_bg, RhoBg) and finding.cause.costs_capacity:
+    if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:
         words.append(f"rho_bg {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
     return words

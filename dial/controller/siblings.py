@@ -94,11 +94,12 @@ class Comparison:
         return self.own / self.weight
 
     @property
-    def excess(self) -> Measured:
-        """By how much of a neighbour it is slower than its siblings, a mean."""
+    def excess(self) -> RhoBg | NoData:
+        """By how much of a neighbour it is slower than its siblings: a mean and its error."""
         if self.weight == 0.0:
             return NoData("no interval to compare with siblings yet")
-        return (self.own - max(0.0, self.siblings)) / self.weight
+        mean = (self.own - max(0.0, self.siblings)) / self.weight
+        return RhoBg(mean, math.sqrt(self.variance) / self.weight)
 
     @property
     def shared(self) -> bool:
@@ -116,8 +117,8 @@ class Comparison:
         excess = self.excess
         if isinstance(excess, NoData):
             return False
-        sure = excess - math.sqrt(self.variance) / self.weight
-        return scale * excess >= least and scale * sure >= 0.5 * least
+        sure = excess.mean - excess.sd
+        return scale * excess.mean >= least and scale * sure >= 0.5 * least
 
     def step(self, own: RhoBg | NoData, sibling: RhoBg | NoData, *, calm: bool) -> Comparison:
         """The next interval.

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dial.controller.guards import floor_share, limit_step, worth_writing
+from dial.controller.guards import floor_share, limit_step, panics, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention, Shift
 from dial.optimizer import (
@@ -91,16 +91,21 @@ def split_load(
         A backend that the admin took out keeps its weight and has a share of 0.
     """
     usable = tuple(b for b in observation.backends if b.server.usable)
+    if not usable:
+        return not_ours(observation, Action.HOLD, "no backend is usable")
     contended = [b.name for b in usable if backends[b.name].contention is not None]
-    as_it_is = _shares_in_force(observation)
-    if not usable or (shift is None and not contended):
-        reason = "no neighbour found" if usable else "no backend is usable"
-        return LoadSplit(None, as_it_is, Action.HOLD, reason)
-
+    panic = panics(len(contended), len(usable), policy.guards.panic_fraction)
+    even = panic or not contended
     configured = [b.server.configured_weight for b in usable]
     base = shares_of_weights(configured)
     current = _shares_before(shift, usable, base)
-    if contended:
+    if panic:
+        target, action = _Target(base, None), Action.PANIC
+        reason = f"{len(contended)} of {len(usable)} backends look contended: too many to be so"
+    elif not contended:
+        target, action = _Target(base, None), Action.RELEASE
+        reason = "the neighbour is gone"
+    else:
         target = _target(policy, usable, base, backends, verdicts)
         who = ", ".join(f"{name} ({verdicts[name].cause})" for name in contended)
         action, reason = Action.SHIFT, f"load moves away from {who}"
@@ -115,14 +120,13 @@ def split_load(
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
             return _wanting(shift, observation, action, reason)
-    else:
-        if configured == [b.server.weight for b in usable]:
-            return LoadSplit(None, as_it_is, Action.HOLD, "configured weights are in force again")
-        target = _Target(base, None)
-        action, reason = Action.RELEASE, "the neighbour is gone"
 
+    if even and (shift is None or configured == [b.server.weight for b in usable]):
+        if not panic:
+            reason = "no neighbour found" if shift is None else "configured weights are in force"
+        return not_ours(observation, Action.PANIC if panic else Action.HOLD, reason)
     shares = limit_step(current, target.shares, policy.guards.max_step)
-    if not contended and np.array_equal(shares, base):
+    if even and np.array_equal(shares, base):
         weights = configured
     else:
         arrival_per_s = sum(b.window.rate_per_s for b in usable)
@@ -136,6 +140,11 @@ def split_load(
         arrived=np.array_equal(shares, target.shares),
     )
     return _wanting(wanted, observation, action, reason)
+
+
+def not_ours(observation: Observation, action: Action, reason: str) -> LoadSplit:
+    """The shares as they are: the weights are none of our business."""
+    return LoadSplit(None, _shares_in_force(observation), action, reason)
 
 
 def _target(
@@ -165,7 +174,7 @@ def _target(
 
 
 def _rho_bg(contention: Contention | None) -> float:
-    return contention.rho_bg.value if contention else 0.0
+    return contention.in_use if contention else 0.0
 
 
 def _shares_in_force(observation: Observation) -> dict[str, float]:

@@ -22,19 +22,38 @@ class Contention:
         fade although the neighbour stays.
     rho_bg
         Running estimate.
-    calm_ticks
-        Ticks in a row in which it was below the release threshold.
+    in_use
+        rho_bg that load is split by: it follows the estimate up at once, and down only when that
+        is surely lower, so that no sampling error hands load back.
+    gone
+        Evidence that the neighbour has gone: of :func:`dial.estimator.departed`, or with the
+        paper's release the intervals in a row with a normal T_x.
     since_tick
         Tick of the detection.
+    read_tick
+        Tick of the last interval that said anything of the neighbour.
+    returns
+        How often it came back soon after it had been held to be gone.
     evidence
         What the classifier went by.
     """
 
     cause: Cause
     rho_bg: RhoBg
-    calm_ticks: int
+    in_use: float
+    gone: float
     since_tick: int
+    read_tick: int
+    returns: int
     evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """The end of a backend's last contention: its tick, and how often that one had returned."""
+
+    tick: int
+    returns: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +71,7 @@ class BackendState:
     by_t_x: Comparison = field(default_factory=Comparison)
     by_cpu_time: Comparison = field(default_factory=Comparison)
     """How it did beside its siblings, by T_x and by the CPU time of a request."""
+    release: Release | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +106,14 @@ class State:
         them as he likes and no plan will touch them.
     epoch
         Of the balancer at the last tick.
+    in_force
+        Weights that the balancer had then.
+    yielded
+        Why the weights are somebody else's, until all are the configured ones again; else empty.
     """
 
     backends: dict[str, BackendState] = field(default_factory=dict)
     shift: Shift | None = None
     epoch: str = ""
+    in_force: dict[str, int] = field(default_factory=dict)
+    yielded: str = ""

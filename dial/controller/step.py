@@ -16,6 +16,10 @@ Regimes
     releasing
         All neighbours are gone: back to the configured weights, and once these are read
         back from the balancer, quiet.
+    panic
+        Most backends look contended: the same.
+    yielded
+        Somebody else sets the weights (:mod:`dial.controller.ownership`): nothing is written.
 
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.5 (control flow).  Departures: release on the
@@ -27,9 +31,10 @@ from __future__ import annotations
 
 from dial.controller.judge import judge
 from dial.controller.look import look_at
+from dial.controller.ownership import somebody_elses
 from dial.controller.policy import Policy
 from dial.controller.siblings import siblings_of
-from dial.controller.split import split_load
+from dial.controller.split import not_ours, split_load
 from dial.controller.state import BackendState, Shift, State
 from dial.types import Action, BackendPlan, Observation, Plan, Verdict
 
@@ -62,7 +67,11 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             policy, known[name], look, siblings[name], tick=observation.tick, quiet=quiet
         )
 
-    split = split_load(policy, state.shift, backends, verdicts, observation)
+    yielded = somebody_elses(state, observation)
+    if yielded:
+        split = not_ours(observation, Action.YIELD, yielded)
+    else:
+        split = split_load(policy, state.shift, backends, verdicts, observation)
     in_force = {b.name: b.server.weight for b in observation.backends}
     weights = in_force | _wanted(split.shift, observation)
     changes = tuple((name, weight) for name, weight in weights.items() if weight != in_force[name])
@@ -86,7 +95,7 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         ),
         changes=changes,
     )
-    return State(backends, split.shift, observation.epoch), plan
+    return State(backends, split.shift, observation.epoch, in_force, yielded), plan
 
 
 def _wanted(shift: Shift | None, observation: Observation) -> dict[str, int]:

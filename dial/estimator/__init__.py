@@ -6,9 +6,12 @@
     rho_bg from T_x and rho_fg by the inverse of Eq. 1, followed over time.
 :mod:`dial.estimator.capacity`
     rho_fg and the peak throughput r_i, by the utilisation law.
+:mod:`dial.estimator.departure`
+    Whether the neighbour has gone.
 """
 
 from dial.estimator.capacity import PeakState, learn_peak, peak_rps, utilisation
+from dial.estimator.departure import departed
 from dial.estimator.quiet_curve import QuietCurve
 from dial.estimator.tracking import SLOWDOWN, Reading, RhoBg, Tracker
 
@@ -19,6 +22,7 @@ __all__ = [
     "Reading",
     "RhoBg",
     "Tracker",
+    "departed",
     "learn_peak",
     "peak_rps",
     "utilisation",

@@ -3,11 +3,17 @@
 The arrival rate comes from the balancer's counters where two readings of the same
 process exist: a log shows requests when they *end*, so under overload it shows the
 service rate, and a dropped line is no missing request.
+
+What an agent measures, and the rate of requests served that it is compared with, are taken over
+:data:`HORIZON_S` where ticks are shorter: agents count in ticks of 10 ms and post when they
+like, so that a tick of a second has no sample now and then, and two the next.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from dial.telemetry.requests import ClosedWindow, RequestWindows
 from dial.telemetry.samples import merge_samples
@@ -20,6 +26,19 @@ from dial.types import (
     RequestWindow,
     ServerState,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class _Recent:
+    """What a tick of a moment ago had: requests served and samples, by backend."""
+
+    interval_s: float
+    served: Mapping[str, int]
+    samples: Mapping[str, Sequence[AgentSample]]
+
+
+HORIZON_S = 2.0
+"""Of samples and of the rate served: two samples at 1 Hz; models are made from as much."""
 
 
 class Observer:
@@ -42,6 +61,7 @@ class Observer:
         self.tick = 0
         self._epoch: str | None = None
         self._requests_total: dict[str, int] = {}
+        self._recent: deque[_Recent] = deque()
 
     def begin(self, balancer: BalancerState) -> None:
         """Count from this reading of the balancer on."""
@@ -67,11 +87,13 @@ class Observer:
         self.tick += 1
         names = tuple(server.name for server in balancer.servers)
         closed = self._windows.close(names)
+        served = {name: window.requests for name, window in closed.items()}
+        self._remember(_Recent(interval_s, served, samples))
         backends = tuple(
             BackendObservation(
                 name=server.name,
                 window=self._window(balancer.epoch, server, closed[server.name], interval_s),
-                sample=merge_samples(samples.get(server.name, ())),
+                sample=merge_samples(self._samples(server.name)),
                 server=server,
             )
             for server in balancer.servers
@@ -87,6 +109,22 @@ class Observer:
             backends=backends,
             model_checksum=self._model_checksum,
         )
+
+    def _remember(self, newest: _Recent) -> None:
+        """Keep as few of the last ticks as cover the horizon, the newest in any case."""
+        self._recent.append(newest)
+        covered_s = sum(tick.interval_s for tick in self._recent)
+        while len(self._recent) > 1 and (
+            covered_s - self._recent[0].interval_s > HORIZON_S - 0.5 * newest.interval_s
+        ):
+            covered_s -= self._recent.popleft().interval_s
+
+    def _samples(self, name: str) -> list[AgentSample]:
+        return [sample for tick in self._recent for sample in tick.samples.get(name, ())]
+
+    def _served_per_s(self, name: str) -> float:
+        ticks = [tick for tick in self._recent if name in tick.served]
+        return sum(tick.served[name] for tick in ticks) / sum(tick.interval_s for tick in ticks)
 
     def _window(
         self, epoch: str, server: ServerState, closed: ClosedWindow, interval_s: float
@@ -106,5 +144,5 @@ class Observer:
             t_x_requests=closed.t_x_requests,
             t_mean_ms=closed.t_mean_ms,
             t_c_ms=closed.t_c_ms,
-            served_per_s=closed.requests / interval_s,
+            served_per_s=self._served_per_s(server.name),
         )

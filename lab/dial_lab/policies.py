@@ -49,6 +49,9 @@ release = "t_x"
 floor_share = 0.0
 max_step = 1.0
 hysteresis = 0.0
+blind_rho_bg = 1.0
+return_ticks = 0
+panic_fraction = 1.0
 """
 """The paper's rules as they are printed, without the guards that it does not have."""
 
@@ -58,7 +61,7 @@ POLICIES = {
         Policy("roundrobin", "roundrobin"),
         Policy("leastconn", "leastconn"),
         Policy("random2", "random(2)"),
-        Policy("dial", "roundrobin", interval_s=2.0),
+        Policy("dial", "roundrobin", interval_s=1.0),
         Policy("dial-paper", "roundrobin", interval_s=10.0, settings=PAPER),
     )
 }

@@ -52,8 +52,10 @@ def test_shares_settle_at_the_optimum_for_the_true_rho_bg(service):
     assert verdict(plan, "s1").rho_bg == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_class_that_the_interval_before_did_not_show_moves_no_load(service):
+def test_a_class_that_the_interval_before_did_not_show_moves_no_load(make_service):
     # Slow twice, but the run-queue wait of a neighbour in the second interval only.
+    service = make_service(guards={"blind_rho_bg": 1.0})
+    service.run(20)
     slow = service.observe({"s1": 20.0})
     service.rho_bg["s1"] = 0.5
     contended = service.observe()
@@ -114,13 +116,37 @@ def test_more_load_of_the_tenants_own_is_no_neighbour(service):
     assert verdict(service.plans[-1], "s1").cause in (Cause.LOAD, Cause.NONE)
 
 
-def test_without_an_agent_the_cause_is_unknown_and_no_load_moves(service):
-    service.rho_bg["s1"] = 0.5
+def test_without_an_agent_the_cause_is_unknown_and_no_load_moves_for_a_little(service):
+    service.rho_bg["s1"] = 0.4
     service.agents_dead.add("s1")
     plan = service.run(5)
     assert verdict(plan, "s1").cause is Cause.UNKNOWN
     assert isinstance(verdict(plan, "s1").rho_bg, NoData)
     assert all(p.changes == () for p in service.plans)
+
+
+def test_without_an_agent_load_leaves_a_backend_far_slower_than_its_siblings(service):
+    service.rho_bg["s1"] = 0.7
+    service.agents_dead.add("s1")
+    plan = service.run(6)
+    assert verdict(plan, "s1").cause is Cause.UNKNOWN
+    assert share(plan, "s1") < 0.2
+    service.rho_bg.clear()
+    service.run(20)
+    assert service.weights == service.configured
+
+
+def test_load_moves_before_the_cause_is_known_and_the_cause_is_named_later(service):
+    # The first slow interval shows nothing of the neighbour, as when it begins within it.
+    slow = service.observe({"s1": 20.0})
+    service.rho_bg["s1"] = 0.6
+    state, _ = step(service.policy, service.state, slow)
+    state, plan = step(service.policy, state, service.observe())
+    assert plan.action is Action.SHIFT
+    assert verdict(plan, "s1").cause is Cause.UNKNOWN
+    assert "the cause is known" in verdict(plan, "s1").evidence[-2]
+    service.state, service.weights = state, service.weights | dict(plan.changes)
+    assert verdict(service.run(2), "s1").cause is Cause.CPU
 
 
 def test_weights_lost_in_a_reload_are_written_again(service):
@@ -380,22 +406,115 @@ def test_the_same_input_gives_the_same_plan(service):
     assert state == service.state
 
 
-@pytest.mark.parametrize(("sd", "ended"), [(0.3, False), (0.05, True)])
-def test_a_low_estimate_releases_only_when_it_is_sure(service, sd, ended):
+def test_an_estimate_that_is_not_surely_lower_hands_no_load_back(service):
     service.rho_bg["s1"] = 0.6
     service.run(8)
-    service.rho_bg.clear()
-    for _ in range(2):
-        victim = service.state.backends["s1"]
-        unsure = replace(victim.contention, rho_bg=RhoBg(0.0, sd))
-        known = service.state.backends | {"s1": replace(victim, contention=unsure)}
-        state = replace(service.state, backends=known)
-        observation = service.observe()
-        window = replace(observation.backends[0].window, t_x_requests=2)
-        few = replace(observation.backends[0], window=window)
-        observation = replace(observation, backends=(few, *observation.backends[1:]))
-        service.state, _ = step(service.policy, state, observation)
-    assert (service.state.backends["s1"].contention is None) == ended
+    before = service.state.backends["s1"].contention
+    unsure = replace(before, rho_bg=RhoBg(before.in_use - 0.2, 0.15))
+    assert before.in_use == pytest.approx(0.6, abs=0.1)
+    service.state.backends["s1"] = replace(service.state.backends["s1"], contention=unsure)
+    service.run()
+    assert service.state.backends["s1"].contention.in_use == pytest.approx(before.in_use, abs=0.02)
+
+
+def test_load_is_handed_back_in_part_when_the_neighbour_surely_takes_less(make_service):
+    service = make_service(guards={"hysteresis": 0.05})
+    service.run(20)
+    service.rho_bg["s1"] = 0.7
+    before = share(service.run(10), "s1")
+    service.rho_bg["s1"] = 0.5
+    after = share(service.run(25), "s1")
+    assert service.state.backends["s1"].contention is not None
+    assert before + 0.01 < after < 1 / 3
+
+
+def test_load_stays_away_twice_as_long_each_time_the_neighbour_returns(service):
+    stayed = []
+    for _ in range(4):
+        service.rho_bg["s1"] = 0.6
+        service.run(5)
+        service.rho_bg.clear()
+        begun = service.tick
+        while service.weights != service.configured:
+            service.run()
+        stayed.append(service.tick - begun + 5)
+    assert stayed[0] < 15
+    assert [round(s / 10) for s in stayed[1:]] == [2, 4, 8]
+
+
+def test_a_neighbour_of_whom_nothing_is_known_any_more_is_forgotten(make_service):
+    service = make_service(guards={"expire_ticks": 5})
+    service.run(20)
+    service.rho_bg["s1"] = 0.6
+    service.run(5)
+    service.arrival_per_s = 0.0
+    service.run(4)
+    assert service.weights != service.configured
+    service.run(4)
+    assert service.weights == service.configured
+
+
+def test_where_most_backends_look_contended_the_configured_weights_stand(make_service):
+    service = make_service(names=("s1", "s2", "s3", "s4"))
+    service.run(20)
+    for name in ("s1", "s2"):
+        service.rho_bg[name] = 0.6
+    service.run(5)
+    assert service.plans[-1].action is not Action.PANIC
+    contention = service.state.backends["s1"].contention
+    assert contention is not None
+    for name in ("s3", "s4"):
+        known = replace(service.state.backends[name], contention=contention)
+        service.state.backends[name] = known
+    assert service.run().action is Action.PANIC
+    service.run(2)
+    assert service.weights == service.configured
+
+
+def test_a_weight_that_somebody_else_changes_ends_the_shift_and_is_left_alone(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(5)
+    service.weights["s2"] = 77
+    plan = service.run()
+    assert plan.action is Action.YIELD
+    assert "s2" in plan.reason
+    assert "to 77" in plan.reason
+    changed = dict(service.weights)
+    service.run(10)
+    assert service.weights == changed
+    assert service.plans[-1].action is Action.YIELD
+
+
+def test_weights_that_are_the_configured_ones_again_are_taken_up_again(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(5)
+    service.weights["s2"] = 77
+    service.run(2)
+    service.weights = dict(service.configured)
+    assert service.run().action is Action.SHIFT
+
+
+def test_a_write_that_fails_is_not_taken_for_somebody_elses(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(5)
+    service.rho_bg["s1"] = 0.8
+    for _ in range(3):
+        assert service.run(apply=False).action is not Action.YIELD
+
+
+def test_two_controllers_do_not_fight(make_service):
+    one, other = make_service(), make_service()
+    weights = one.weights = other.weights
+    for tick in range(40):
+        if tick == 20:
+            one.rho_bg["s1"] = other.rho_bg["s1"] = 0.6
+        one.run()
+        other.run()
+        assert weights is one.weights is other.weights
+    actions = {one.plans[-1].action, other.plans[-1].action}
+    assert Action.YIELD in actions
+    assert actions != {Action.YIELD}
+    assert weights["s1"] < 100
 
 
 @pytest.mark.parametrize(("release", "ended"), [("t_x", True), ("estimate", False)])
@@ -404,7 +523,7 @@ def test_the_papers_release_goes_by_t_x_alone(make_service, release, ended):
     # backend with 57 requests/s, and much too slow for one with 15.
     service = make_service(strategies={"detect": "band", "release": release})
     service.run(20)
-    service.rho_bg["s1"] = 0.7
+    service.rho_bg["s1"] = 0.4
     service.run(6)
     assert service.state.backends["s1"].contention is not None
     for _ in range(2):

@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import httpx
 
@@ -71,8 +72,7 @@ min_requests = 3
 floor_share = 0.5
 max_step = 1.0
 engage_rho_bg = 0.5
-release_rho_bg = 0.4
-release_intervals = 1
+release_evidence = 1.0
 [record]
 path = "{self.directory}/ticks.jsonl"
 """
@@ -149,13 +149,21 @@ async def background(work: Awaitable[None]) -> AsyncIterator[None]:
         await asyncio.gather(task, return_exceptions=True)
 
 
+AnyStack = TypeVar("AnyStack", bound=Stack)
+
+
 @asynccontextmanager
-async def start_stack(*, run: bool = True, **changes: str) -> AsyncIterator[Stack]:
+async def start_stack(
+    kind: type[AnyStack] = Stack,  # type: ignore[assignment] # the default is a Stack
+    *,
+    run: bool = True,
+    **changes: str,
+) -> AsyncIterator[AnyStack]:
     """Start everything, the controller only if it is to ``run``; stops all of it."""
     async with AsyncExitStack() as closing:
         # Short, unlike tmp_path: a unix socket's path has room for 107 bytes.
         directory = tempfile.TemporaryDirectory(prefix="dial-")
-        stack = Stack(Path(closing.enter_context(directory)))
+        stack = kind(Path(closing.enter_context(directory)))
         for member in stack.members.values():
             await member.start()
             closing.push_async_callback(member.close)
