@@ -13,6 +13,12 @@ Two forms
         :class:`dial.estimator.QuietCurve` learns it.  It is fitted by turns: scales for the last
         shape, then the shape for these scales.  This is what a model holds.
 
+rho_fg
+    The arrival rate over the saturation throughput that was measured before the session, which is
+    what a user configures as ``peak_rps``, and the paper takes for granted.  Where it is not
+    configured the product goes by the utilisation law, for want of better: of a network that
+    gives a rho_fg a quarter too low, and a shape fitted to that is far too steep at low load.
+
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.3.3 and Fig. 5.  Departures: coefficients are not
     negative, the error minimised is the relative one (:func:`dial.queueing.fit_tail_curve`),
@@ -39,17 +45,33 @@ _TURNS = 20
 """The shape's coefficients stand still to four digits after five."""
 
 
-def quiet_points(studied: Studied) -> list[Point]:
-    """The learning phase of each machine of a session."""
+def quiet_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
+    """The learning phase of each machine of a session.
+
+    Parameters
+    ----------
+    studied : the session.
+    by_law : take the product's own rho_fg, without a peak that is configured.
+    """
     session = studied.session
     found = [
-        point(session.session, machine, Cause(session.resource), ticks)
+        point(
+            session.session,
+            machine,
+            Cause(session.resource),
+            ticks,
+            peak_rps=_peak_rps(studied, machine, by_law=by_law),
+        )
         for machine, ticks in studied.quiet.items()
     ]
     return [p for p in found if p is not None]
 
 
-def case_points(studied: Studied) -> list[Point]:
+def _peak_rps(studied: Studied, machine: str, *, by_law: bool) -> float | None:
+    return None if by_law else studied.session.quiet_rps[machine]
+
+
+def case_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
     """A session's cases.
 
     Left out: cases whose requests cost more or less than in learning (they lie on another
@@ -63,13 +85,14 @@ def case_points(studied: Studied) -> list[Point]:
         return []
     for judged in studied.cases:
         truth, place = judged.case.truth, (session.session, judged.case.machine)
-        if truth.cost_factor != 1.0:
-            continue
+        peak_rps = _peak_rps(studied, judged.case.machine, by_law=by_law)
+        resource, rho_bg = Cause(session.resource), None
         if truth.label.is_contention:
-            if truth.rho_bg_true is not None:
-                found.append(point(*place, truth.label, judged.ticks, truth.rho_bg_true))
-        elif truth.label in (Cause.NONE, Cause.LOAD):
-            found.append(point(*place, Cause(session.resource), judged.ticks))
+            resource, rho_bg = truth.label, truth.rho_bg_true
+        unknown = truth.label.is_contention and rho_bg is None
+        limited = truth.label is Cause.SELF_LIMITED
+        if not unknown and not limited and truth.cost_factor == 1.0:
+            found.append(point(*place, resource, judged.ticks, rho_bg, peak_rps=peak_rps))
     return [p for p in found if p is not None]
 
 
@@ -77,7 +100,7 @@ def _on_a_curve(studied: Studied) -> bool:
     return Cause(studied.session.resource) is not Cause.LLC
 
 
-def curve_points(studied: Studied) -> list[Point]:
+def curve_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
     """All points of a session that lie on the curve of its resource.
 
     Only of machines that had a neighbour in the session.  The others may be of another kind:
@@ -87,7 +110,7 @@ def curve_points(studied: Studied) -> list[Point]:
     if not _on_a_curve(studied):
         return []
     visited = {j.case.machine for j in studied.cases if j.case.truth.label.is_contention}
-    found = (*quiet_points(studied), *case_points(studied))
+    found = (*quiet_points(studied, by_law=by_law), *case_points(studied, by_law=by_law))
     return [p for p in found if p.machine in visited]
 
 

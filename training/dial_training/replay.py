@@ -47,12 +47,15 @@ class JudgedTick:
         The product's.
     baseline
         The quiet past that the tick was compared with.
+    engaged
+        Whether the product moves load away from it.
     """
 
     seen: BackendObservation
     interval_s: float
     verdict: Verdict
     baseline: QuietBaseline
+    engaged: bool
 
     @property
     def above(self) -> bool:
@@ -203,8 +206,14 @@ def _fold(
     for observation in observations:
         state, plan = step(product, state, observation)
         for seen, planned in zip(observation.backends, plan.backends, strict=True):
-            baseline = state.backends[seen.name].baseline
+            known = state.backends[seen.name]
             ticks.setdefault(seen.name, []).append(
-                JudgedTick(seen, observation.interval_s, planned.verdict, baseline)
+                JudgedTick(
+                    seen,
+                    observation.interval_s,
+                    planned.verdict,
+                    known.baseline,
+                    engaged=known.contention is not None,
+                )
             )
     return state, {name: tuple(found) for name, found in ticks.items()}
