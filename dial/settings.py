@@ -80,12 +80,13 @@ class DetectorSettings(_Table):
         description="cusum: standard deviations above the mean that are no evidence.",
     )
     threshold: float = Field(
-        default=3.0,
+        default=6.0,
         gt=0.0,
         le=100.0,
         allow_inf_nan=False,
-        description="cusum: evidence that signals, in standard deviations. With a slack of 1, 3 "
-        "is one false signal in some 2,000 intervals of a backend, 4 one in 15,000.",
+        description="cusum: evidence that signals, in standard deviations. With a slack of 1, 6 "
+        "is one false signal in some 800,000 intervals of a backend, 5 one in 110,000. Half of it "
+        "is enough for a backend that is far slower than its siblings.",
     )
     successive: int = Field(
         default=2, ge=1, le=100, description="band: intervals in a row above it that signal (2.5)."
@@ -167,7 +168,7 @@ class GuardSettings(_Table):
         "share; a larger plan is reached in several ticks.",
     )
     hysteresis: Fraction = Field(
-        default=0.2,
+        default=0.1,
         description="Change of share below which nothing is written, as a fraction of the even "
         "share.",
     )
@@ -175,9 +176,10 @@ class GuardSettings(_Table):
         default=0.2, description="Estimated rho_bg at which load begins to move."
     )
     blind_rho_bg: Fraction = Field(
-        default=0.5,
+        default=0.4,
         description="What a neighbour would have to take for a backend to be as much slower than "
-        "its siblings as it is, from which load begins to move before the cause is known.",
+        "its siblings as it is, from which half the evidence is enough, and load begins to move "
+        "before the cause is known.",
     )
     release_evidence: float = Field(
         default=5.0,

@@ -44,8 +44,8 @@ def engage(
 ) -> tuple[Finding, Contention | None]:
     """Make a contention of a finding, if it is sure enough and worth moving load for.
 
-    Sure enough: the detector says so, and the class is that of the suspicious interval before
-    too.  What is expected is exceeded by chance or by load of one's own as well, and then the
+    Sure enough: the detector says so, at half its threshold where the backend is far slower than
+    its siblings, and the class is that of the suspicious interval before too.  What is expected is exceeded by chance or by load of one's own as well, and then the
     class is whatever the noise of that interval looks like; it rarely looks the same twice.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
@@ -55,18 +55,15 @@ def engage(
     """
     settled = found.cause is known.suspect and found.cause is not Cause.UNKNOWN
     excess = known.by_t_x.excess
-    if (
-        signal.detected
-        and not settled
-        and not isinstance(excess, NoData)
-        and known.by_t_x.exceeds(policy.guards.blind_rho_bg)
-    ):
+    far = known.by_t_x.exceeds(policy.guards.blind_rho_bg)
+    sure = signal.detected or (signal.likely and far)
+    if sure and far and not settled and not isinstance(excess, NoData):
         # Far slower than its siblings: load leaves it, whatever the cause.
         why = (*found.why, "far slower than its siblings: load moves before the cause is known")
         blind = Finding(Cause.UNKNOWN, excess, why)
         return blind, _contention(policy, known, blind, excess, tick=tick)
     if not found.cause.costs_capacity:
-        cause = found.cause if signal.detected else Cause.NONE
+        cause = found.cause if sure else Cause.NONE
         return Finding(cause, found.rho_bg, found.why), None
     least = policy.guards.engage_rho_bg
     slower = known.by_t_x.exceeds(least, _scale(policy, known, look, found.cause))
@@ -75,8 +72,8 @@ def engage(
         slower = slower and known.by_cpu_time.exceeds(least)
         shared = known.by_cpu_time.shared
     cause = Cause.NONE
-    if not signal.detected:
-        why_not = f"looks like {found.cause}; one interval is not enough"
+    if not sure:
+        why_not = f"looks like {found.cause}; so far that is not enough"
     elif found.cause is not known.suspect:
         why_not = f"looks like {found.cause}, which the interval before did not"
     elif isinstance(found.rho_bg, NoData):

@@ -111,7 +111,7 @@ class Band:
         """
         upper_ms = self.upper_ms(state)
         if isinstance(t_x_ms, NoData):
-            return state, Signal(upper_ms, above=False, detected=False, calm=True)
+            return state, Signal(upper_ms, above=False, likely=False, detected=False, calm=True)
         if isinstance(upper_ms, NoData) or t_x_ms <= upper_ms:
             if learn:
                 # A full run was a detection, not noise.
@@ -119,12 +119,12 @@ class Band:
                 for quiet_ms in (*noise_ms, t_x_ms):
                     state = self._learn(state, quiet_ms)
             return replace(state, held_back_ms=()), Signal(
-                upper_ms, above=False, detected=False, calm=True
+                upper_ms, above=False, likely=False, detected=False, calm=True
             )
         run = (*state.held_back_ms, t_x_ms)[-self.successive :]
         detected = len(run) >= self.successive
         return replace(state, held_back_ms=run), Signal(
-            upper_ms, above=True, detected=detected, calm=False
+            upper_ms, above=True, likely=detected, detected=detected, calm=False
         )
 
     def _learn(self, state: BandState, t_x_ms: float) -> BandState:

@@ -16,15 +16,17 @@ Formula
     Student's t with n - 1 degrees of freedom; z is the normal deviate of the same
     probability.  Evidence is summed up, and never falls below 0 (Page's test):
 
-        S <- max(0, S + min(z, k + 0.97 h) - k),        detection while S >= h
+        S <- max(0, S + min(z, k + 0.49 h) - k),        detection while S >= h
 
-    One interval alone is never enough, and two that are far above are.
+    Two intervals are never enough, and three that are far above are.  S >= h/2, for which two are
+    enough and one is not, is *likely*: it takes another witness.
 
 Regimes
     quiet
-        S is 0 nearly always.  For normal z, k = 1 and h = 3 give a false alarm in 2,000
-        intervals (Siegmund's approximation: (exp(2 b) - 1 - 2 b)/2 with b = h + 1.166), before
-        the classifier, the estimate and the siblings have their say.
+        S is 0 nearly always.  For normal z, k = 1 and h = 6 give a false alarm in 800,000
+        intervals (Siegmund's approximation: (exp(2 b) - 1 - 2 b)/2 with b = h + 1.166), which is
+        one in three days of a fleet of three at a second each, before the classifier, the
+        estimate and the siblings have their say; h/2 one in 2,000.
     few quiet intervals
         t's wide tails make z small: a detector that knows little is slow to accuse.
     few requests
@@ -64,6 +66,13 @@ would then be left by 5.001.
 
 _LARGEST_PROBABILITY = 1.0 - 1e-15
 """Beyond it the normal deviate is infinite."""
+
+_MOST_AT_ONCE = 0.49
+_MOST = 1.25
+"""Of h: what one interval adds at most, and all of them together."""
+
+_LIKELY, _CALM = 0.5, 0.25
+"""Of h: where a slow backend is likely, and below which the interval may be learnt from."""
 
 _NOISE_DEVIATIONS = 3.0
 """Normal noise is above it once in 740 intervals, so that the cut takes next to nothing of it."""
@@ -119,7 +128,7 @@ class Cusum:
     """
 
     slack: float = 1.0
-    threshold: float = 3.0
+    threshold: float = 6.0
     confidence: float = 0.95
     learn_intervals: int = 6
     memory_intervals: int = 300
@@ -151,7 +160,7 @@ class Cusum:
             why = NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
             if learn and not isinstance(t_x_ms, NoData):
                 state = self._learn(state, _residual(t_x_ms, idle), requests)
-            return state, Signal(why, above=False, detected=False, calm=True)
+            return state, Signal(why, above=False, likely=False, detected=False, calm=True)
 
         deviation = self._deviation(state, requests)
         freedom = state.weight - 1.0
@@ -162,9 +171,9 @@ class Cusum:
 
         x = _residual(t_x_ms, idle)
         probability = min(float(stdtr(freedom, (x - state.mean) / deviation)), _LARGEST_PROBABILITY)
-        z = min(float(ndtri(probability)), self.slack + 0.97 * self.threshold)
-        # What is above the threshold twice over would only take longer to be forgotten.
-        evidence = min(max(0.0, state.evidence + z - self.slack), 2.0 * self.threshold)
+        z = min(float(ndtri(probability)), self.slack + _MOST_AT_ONCE * self.threshold)
+        # What is far above the threshold would only take longer to be forgotten.
+        evidence = min(max(0.0, state.evidence + z - self.slack), _MOST * self.threshold)
         state = replace(state, evidence=evidence)
         above = x > edge
         noise = min(x, state.mean + _NOISE_DEVIATIONS * deviation)
@@ -180,10 +189,11 @@ class Cusum:
         return state, self._signal(state, upper_ms, above=above)
 
     def _signal(self, state: CusumState, upper_ms: float, *, above: bool) -> Signal:
+        likely = state.evidence >= _LIKELY * self.threshold
         detected = state.evidence >= self.threshold
         # To learn only while S is 0 would be to learn the faster four fifths of all intervals.
-        calm = not above and state.evidence < 0.5 * self.threshold
-        return Signal(upper_ms, above or detected, detected, calm)
+        calm = not above and state.evidence < _CALM * self.threshold
+        return Signal(upper_ms, above or likely, likely, detected, calm)
 
     def _deviation(self, state: CusumState, requests: int) -> float:
         """Standard deviation of the next x about the mean learnt."""

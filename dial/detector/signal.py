@@ -17,13 +17,17 @@ class Signal:
         What T_x was expected to be at most, or why nothing was.
     above
         T_x is above it, or was lately so much that it is not trusted yet: worth asking why.
+    likely
+        The backend may well be slower than in its quiet past: enough where something else says so
+        too, as siblings that are far quicker.
     detected
-        The backend is slower than in its quiet past.
+        It surely is.
     calm
         Little points that way: the interval may be learnt from.
     """
 
     upper_ms: Measured
     above: bool
+    likely: bool
     detected: bool
     calm: bool

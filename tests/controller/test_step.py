@@ -53,14 +53,14 @@ def test_shares_settle_at_the_optimum_for_the_true_rho_bg(service):
 
 
 def test_a_class_that_the_interval_before_did_not_show_moves_no_load(make_service):
-    # Slow twice, but the run-queue wait of a neighbour in the second interval only.
+    # Slow for three intervals, but the run-queue wait of a neighbour in the last only.
     service = make_service(guards={"blind_rho_bg": 1.0})
     service.run(20)
-    slow = service.observe({"s1": 20.0})
+    state = service.state
+    for _ in range(2):
+        state, _ = step(service.policy, state, service.observe({"s1": 20.0}))
     service.rho_bg["s1"] = 0.5
-    contended = service.observe()
-    state, _ = step(service.policy, service.state, slow)
-    _, plan = step(service.policy, state, contended)
+    _, plan = step(service.policy, state, service.observe())
     assert plan.action is Action.HOLD
     assert verdict(plan, "s1").cause is Cause.NONE
     assert "looks like cpu, which the interval before did not" in verdict(plan, "s1").evidence
@@ -117,7 +117,7 @@ def test_more_load_of_the_tenants_own_is_no_neighbour(service):
 
 
 def test_without_an_agent_the_cause_is_unknown_and_no_load_moves_for_a_little(service):
-    service.rho_bg["s1"] = 0.4
+    service.rho_bg["s1"] = 0.3
     service.agents_dead.add("s1")
     plan = service.run(5)
     assert verdict(plan, "s1").cause is Cause.UNKNOWN

@@ -17,11 +17,8 @@ What is counted
         cache are left out, and counted in ``disturbed_n``.
     model_error
         Mean of |T_x predicted - measured| / measured over the stages of the set ``heldout``,
-        quiet and contended, where rho_fg + rho_bg <= 0.95.  The curve is the model's shape through
-        the learning phase, rho_fg the arrival rate over the measured peak, as where ``peak_rps``
-        is configured.
-    model_error_by_law
-        The same where it is not: rho_fg is the product's own, by the utilisation law.
+        quiet and contended, where rho_fg + rho_bg <= 0.95; the curve is what the product would
+        use, rho_fg is the product's.
     rho_bg_mae
         Mean of |rho_bg estimated - true| over contended windows of 30 s of ``heldout`` with
         rho_fg >= 0.3.  Each window is run through the product from the learnt state; its
@@ -40,7 +37,7 @@ import numpy as np
 from dial.controller.policy import Policy
 from dial.queueing import MM1, RHO_MAX, TailCurve
 from dial.types import Cause, NoData
-from dial_training.curves import curve_points, own_curves, quiet_points, relative_errors
+from dial_training.curves import curve_points, relative_errors
 from dial_training.fit import TRAIN
 from dial_training.replay import JudgedTick, Studied, judge_cases, judge_part
 from dial_training.table import Table
@@ -153,21 +150,15 @@ def estimates(product: Policy, studied: Studied) -> list[Estimate]:
     return found
 
 
-def product_curves(
-    product: Policy, studied: Studied, *, by_law: bool = False
-) -> list[tuple[Point, TailCurve]]:
-    """Every point of a session, with the curve through its backend's learning phase."""
-    quiet = quiet_points(studied, by_law=by_law)
-    points = curve_points(studied, by_law=by_law)
-    own = {
-        resource: own_curves(quiet, product.shapes.get(resource, MM1))
-        for resource in {p.resource for p in points}
-    }
-    return [
-        (p, curve)
-        for p in points
-        if (curve := own[p.resource].get((p.session, p.machine))) is not None
-    ]
+def product_curves(product: Policy, studied: Studied) -> list[tuple[Point, TailCurve]]:
+    """Every point of a session, with the curve that the product would use for it."""
+    found = []
+    for p in curve_points(studied):
+        shape = product.shapes.get(p.resource, MM1)
+        curve = studied.state.backends[p.machine].curve.curve(shape)
+        if not isinstance(curve, NoData):
+            found.append((p, curve))
+    return found
 
 
 def accuracy(
@@ -212,7 +203,6 @@ def _of_tier(
     heldout = [s for s in studied if s.session.set == HELDOUT]
     guesses = [e for s in heldout for e in estimates(product, s)]
     predictions = [p for s in heldout for p in product_curves(product, s)]
-    by_law = [p for s in heldout for p in product_curves(product, s, by_law=True)]
     rows = table.tier == tier.name
     return {
         "cv_error": _mean(cv.predicted[rows] != table.y[rows]),
@@ -237,7 +227,6 @@ def _of_tier(
         "false_positive_runs": len(harmless),
         "disturbed_n": sum(disturbed(s, judged) for s in tested for judged in s.cases),
         "model_error": _mean(relative_errors(predictions)),
-        "model_error_by_law": _mean(relative_errors(by_law)),
         "model_error_per_resource": {
             cause: _mean(relative_errors((p, c) for p, c in predictions if p.resource == cause))
             for cause in sorted({p.resource.value for p, _ in predictions})

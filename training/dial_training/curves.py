@@ -14,10 +14,12 @@ Two forms
         shape, then the shape for these scales.  This is what a model holds.
 
 rho_fg
-    The arrival rate over the saturation throughput that was measured before the session, which is
-    what a user configures as ``peak_rps``, and the paper takes for granted.  Where it is not
-    configured the product goes by the utilisation law, for want of better: of a network that
-    gives a rho_fg a quarter too low, and a shape fitted to that is far too steep at low load.
+    The product's own, by the utilisation law: of a CPU that gives a fifth more than the arrival
+    rate over the saturation throughput (an idle kernel works more for a request than a busy one),
+    of a network a quarter less (its use cannot be seen).  A shape that is fitted to it makes up for
+    that in the estimate of rho_bg, as far as it can at all loads at once.  Fitted to the *measured
+    peak*, which is the paper's way and needs a load test, Eq. 1 itself holds better, and the
+    estimates without a load test worse (:mod:`dial_training.forms`).
 
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.3.3 and Fig. 5.  Departures: coefficients are not
@@ -45,13 +47,14 @@ _TURNS = 20
 """The shape's coefficients stand still to four digits after five."""
 
 
-def quiet_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
+def quiet_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]:
     """The learning phase of each machine of a session.
 
     Parameters
     ----------
     studied : the session.
-    by_law : take the product's own rho_fg, without a peak that is configured.
+    measured_peak : rho_fg is the arrival rate over the saturation throughput that was measured
+        before the session, instead of the product's own.
     """
     session = studied.session
     found = [
@@ -60,18 +63,18 @@ def quiet_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
             machine,
             Cause(session.resource),
             ticks,
-            peak_rps=_peak_rps(studied, machine, by_law=by_law),
+            peak_rps=_peak_rps(studied, machine, measured_peak=measured_peak),
         )
         for machine, ticks in studied.quiet.items()
     ]
     return [p for p in found if p is not None]
 
 
-def _peak_rps(studied: Studied, machine: str, *, by_law: bool) -> float | None:
-    return None if by_law else studied.session.quiet_rps[machine]
+def _peak_rps(studied: Studied, machine: str, *, measured_peak: bool) -> float | None:
+    return studied.session.quiet_rps[machine] if measured_peak else None
 
 
-def case_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
+def case_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]:
     """A session's cases.
 
     Left out: cases whose requests cost more or less than in learning (they lie on another
@@ -85,7 +88,7 @@ def case_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
         return []
     for judged in studied.cases:
         truth, place = judged.case.truth, (session.session, judged.case.machine)
-        peak_rps = _peak_rps(studied, judged.case.machine, by_law=by_law)
+        peak_rps = _peak_rps(studied, judged.case.machine, measured_peak=measured_peak)
         resource, rho_bg = Cause(session.resource), None
         if truth.label.is_contention:
             resource, rho_bg = truth.label, truth.rho_bg_true
@@ -100,7 +103,7 @@ def _on_a_curve(studied: Studied) -> bool:
     return Cause(studied.session.resource) is not Cause.LLC
 
 
-def curve_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
+def curve_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]:
     """All points of a session that lie on the curve of its resource.
 
     Only of machines that had a neighbour in the session.  The others may be of another kind:
@@ -110,7 +113,10 @@ def curve_points(studied: Studied, *, by_law: bool = False) -> list[Point]:
     if not _on_a_curve(studied):
         return []
     visited = {j.case.machine for j in studied.cases if j.case.truth.label.is_contention}
-    found = (*quiet_points(studied, by_law=by_law), *case_points(studied, by_law=by_law))
+    found = (
+        *quiet_points(studied, measured_peak=measured_peak),
+        *case_points(studied, measured_peak=measured_peak),
+    )
     return [p for p in found if p.machine in visited]
 
 

@@ -80,7 +80,6 @@ def _estimates(of: Mapping[str, Any]) -> Table:
     table.add_column("T_x under Eq. 1 off by", justify="right")
     table.add_column("rho_bg off by", justify="right")
     table.add_row("all", _percent(of["model_error"]), _figure(of["rho_bg_mae"]))
-    table.add_row("all, peak by the utilisation law", _percent(of["model_error_by_law"]), "")
     errors, maes = of["model_error_per_resource"], of["rho_bg_mae_per_resource"]
     for resource in _sorted(errors | maes):
         table.add_row(resource, _percent(errors.get(resource)), _figure(maes.get(resource)))
