@@ -11,15 +11,21 @@ The entry point is a callable ``create(service, options) -> Adapter`` where ``se
 is the pool's name and ``options`` the user's ``[adapter.options]`` table, which the
 adapter checks itself (``SettingError`` names the option).  ``create`` does no I/O.
 
+The module that the entry point names may also offer ``check_files``, a
+:class:`FileCheck`: it looks at the balancer's own configuration files with nothing running,
+and says of other files that they are not its balancer's.
+
 What an adapter promises is written as tests in :mod:`dial.conformance`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from importlib import import_module
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -81,8 +87,50 @@ class Severity(StrEnum):
     """How bad a finding of ``check`` is."""
 
     OK = "ok"
+    NOTE = "note"
+    """Worth knowing; nothing has to change."""
     WARNING = "warning"
     ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Lines of one configuration file that are taken out, and lines put in their place."""
+
+    path: str
+    after: int
+    """The line before the change, counted from 1; 0 is the beginning of the file."""
+    remove: int
+    """How many lines behind it are taken out; 0 only puts in."""
+    insert: tuple[str, ...]
+
+
+def apply_edits(text: str, edits: Iterable[Edit]) -> str:
+    r"""Change the text of one file; its last line then ends with a line break.
+
+    The same edit given twice is made once; lines put in at one place stay in the order of
+    the edits.
+
+    Raises
+    ------
+    ValueError
+        If an edit lies outside the text, or two take out the same line.
+
+    Examples
+    --------
+    >>> apply_edits("a\nb", [Edit("f", 1, 1, ("B",)), Edit("f", 2, 0, ("c",))])
+    'a\nB\nc\n'
+    """
+    lines = text.removesuffix("\n").split("\n") if text else []
+    last = len(lines)
+    # From the end, so that line numbers stay true; what is taken out behind a line first, so
+    # that what is put in there comes before it.
+    for edit in sorted(dict.fromkeys(edits), key=lambda e: (e.after, e.remove > 0))[::-1]:
+        if not 0 <= edit.after <= edit.after + edit.remove <= last:
+            raise ValueError(f"{edit}: outside the text, or two edits take out one line")
+        lines[edit.after : edit.after + edit.remove] = edit.insert
+        last = edit.after
+    return "".join(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +142,10 @@ class Finding:
     """What was looked at and found."""
     fix: str = ""
     """What to change in the balancer's own configuration; empty when all is well."""
+    at: str = ""
+    """File and line, as ``path:line``, where it is about one."""
+    edits: tuple[Edit, ...] = ()
+    """The change itself, where it can be made by lines; ``fix`` then says what else to mind."""
 
 
 class Adapter(Protocol):
@@ -145,6 +197,26 @@ class Adapter(Protocol):
 AdapterFactory = Callable[[str, Mapping[str, object]], Adapter]
 
 
+class FileCheck(Protocol):
+    """Looks at configuration files of a load balancer."""
+
+    def __call__(self, paths: Sequence[Path], service: str = "") -> tuple[Finding, ...] | None:
+        """What must change in them for DIAL to work; ``None`` if they are another program's.
+
+        Parameters
+        ----------
+        paths
+            Files and directories in the order in which the balancer is given them.
+        service
+            The pool that DIAL is to look after; all that it could, where empty.
+
+        Raises
+        ------
+        SettingError
+            If a file cannot be read.
+        """
+
+
 def load_adapter(name: str) -> AdapterFactory:
     """Find an installed adapter by its entry-point name.
 
@@ -159,3 +231,38 @@ def load_adapter(name: str) -> AdapterFactory:
         raise SettingError(f"adapter.name = {name!r}: no such adapter; installed: {there}")
     factory: AdapterFactory = found[name].load()
     return factory
+
+
+def check_files(paths: Sequence[Path], service: str = "") -> tuple[Finding, ...]:
+    """Let the installed adapter that knows these files look at them.
+
+    Raises
+    ------
+    SettingError
+        If none of them does, or a file cannot be read.
+    """
+    asked = []
+    refusal: SettingError | None = None
+    for entry in sorted(entry_points(group=ENTRY_POINT_GROUP)):
+        try:
+            module = import_module(entry.module)
+        except Exception as error:  # noqa: BLE001 - another distribution's import may raise anything
+            asked.append(f"{entry.name}, which cannot be loaded: {type(error).__name__}: {error}")
+            continue
+        check: FileCheck | None = getattr(module, "check_files", None)
+        try:
+            findings = check(paths, service) if check is not None else None
+        except SettingError as error:
+            # Another one may read what this one cannot.
+            refusal = refusal or error
+            continue
+        if findings is not None:
+            return findings
+        asked.append(entry.name)
+    if refusal is not None:
+        raise refusal
+    names = ", ".join(map(str, paths))
+    raise SettingError(
+        f"{names}: not the configuration of a load balancer that an installed adapter knows "
+        f"({', '.join(asked) or 'none is installed'}), nor TOML"
+    )

@@ -166,6 +166,15 @@ class TailCurve:
         u = 1.0 / (1.0 - rho)
         return self.c0_ms + self.c1_ms * u + self.c2_ms * u * u
 
+    def steepness(self, rho: float) -> float:
+        """By how much of itself T_x grows with a little more utilisation: d ln T_x / d rho.
+
+        1/(1 - rho) on M/M/1's curve; less where the curve has a part that no load lengthens, and
+        there an error of T_x is a large one of rho.
+        """
+        u = 1.0 / (1.0 - rho)
+        return u * u * (self.c1_ms + 2.0 * self.c2_ms * u) / self.t_x_ms(rho)
+
     def utilisation(self, t_x_ms: float) -> float:
         """The inverse: the utilisation, in [0, 1], at which T_x would be ``t_x_ms``.
 

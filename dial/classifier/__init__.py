@@ -4,9 +4,22 @@
     Metrics normalised by what the present number of requests predicts.
 :mod:`dial.classifier.tree`
     A decision tree read from a model, evaluated with missing signals.
+:mod:`dial.classifier.symptom`
+    Whether what a cause was named by still shows.
 """
 
 from dial.classifier.features import FEATURES, QuietBaseline, features
+from dial.classifier.symptom import Symptom, symptom_of
 from dial.classifier.tree import Branch, Leaf, Tree, classify
 
-__all__ = ["FEATURES", "Branch", "Leaf", "QuietBaseline", "Tree", "classify", "features"]
+__all__ = [
+    "FEATURES",
+    "Branch",
+    "Leaf",
+    "QuietBaseline",
+    "Symptom",
+    "Tree",
+    "classify",
+    "features",
+    "symptom_of",
+]

@@ -8,10 +8,11 @@ before that is known.
 
 from __future__ import annotations
 
-from dial.classifier import classify
+from dial.classifier import Symptom, classify, symptom_of
 from dial.controller.finding import Finding
 from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
+from dial.controller.siblings import Comparison, ControlGroups
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import RhoBg
@@ -30,7 +31,12 @@ def find_cause(policy: Policy, known: BackendState, look: Look) -> Finding:
         return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
     reading = reading_of(policy, known, look, cause)
     alone = reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
-    return Finding(cause, alone, path)
+    return Finding(cause, alone, path, symptom_beside(policy, look, cause))
+
+
+def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
+    """What the cause shows by, beside what rho_bg is estimated from."""
+    return None if cause is Cause.LLC else symptom_of(policy.tree, look.features)
 
 
 def engage(
@@ -40,37 +46,53 @@ def engage(
     found: Finding,
     signal: Signal,
     *,
+    groups: ControlGroups,
     tick: int,
 ) -> tuple[Finding, Contention | None]:
     """Make a contention of a finding, if it is sure enough and worth moving load for.
 
     Sure enough: the detector says so, at half its threshold where the backend is far slower than
-    its siblings, and the class is that of the suspicious interval before too.  What is expected is exceeded by chance or by load of one's own as well, and then the
-    class is whatever the noise of that interval looks like; it rarely looks the same twice.
+    its siblings, and the class is that of the suspicious interval before too.  What is expected is
+    exceeded by chance or by load of one's own as well, and then the class is whatever the noise of
+    that interval looks like; it rarely looks the same twice.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
     neighbours do not arrive on all hosts at once.  It is the service's own load then: more of
     it, heavier requests, or something slow that all depend on.
+
+    Parameters
+    ----------
+    policy : the strategies.
+    known : what is remembered of the backend.
+    look : its interval.
+    found : what the classifier makes of it.
+    signal : what the detector makes of it.
+    groups : every backend's siblings.
+    tick : its number.
     """
+    beside = groups.by_t_x(look.seen.name, known.uneasy_intervals)
+    if isinstance(beside, NoData):
+        return Finding(Cause.NONE, found.rho_bg, (*found.why, beside.reason)), None
     settled = found.cause is known.suspect and found.cause is not Cause.UNKNOWN
-    excess = known.by_t_x.excess
-    far = known.by_t_x.exceeds(policy.guards.blind_rho_bg)
+    far = beside.exceeds(policy.guards.blind_rho_bg)
     sure = signal.detected or (signal.likely and far)
-    if sure and far and not settled and not isinstance(excess, NoData):
+    if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
         why = (*found.why, "far slower than its siblings: load moves before the cause is known")
-        blind = Finding(Cause.UNKNOWN, excess, why)
-        return blind, _contention(policy, known, blind, excess, tick=tick)
+        blind = Finding(Cause.UNKNOWN, beside.excess, why)
+        return blind, _contention(policy, known, blind, beside.excess, tick=tick)
     if not found.cause.costs_capacity:
         cause = found.cause if sure else Cause.NONE
         return Finding(cause, found.rho_bg, found.why), None
     least = policy.guards.engage_rho_bg
-    slower = known.by_t_x.exceeds(least, _scale(policy, known, look, found.cause))
-    shared = known.by_t_x.shared
+    slower = beside.exceeds(least, _scale(policy, known, look, beside, found.cause))
+    shared = beside.shared
     if found.cause is Cause.LLC:
-        slower = slower and known.by_cpu_time.exceeds(least)
-        shared = known.by_cpu_time.shared
+        by_cpu_time = groups.by_cpu_time(look.seen.name, known.uneasy_intervals)
+        if isinstance(by_cpu_time, NoData):
+            return Finding(Cause.NONE, found.rho_bg, (*found.why, by_cpu_time.reason)), None
+        slower, shared = slower and by_cpu_time.exceeds(least), by_cpu_time.shared
     cause = Cause.NONE
     if not sure:
         why_not = f"looks like {found.cause}; so far that is not enough"
@@ -105,21 +127,24 @@ def _contention(
         read_tick=tick,
         returns=returns,
         evidence=found.why,
+        symptom=found.symptom,
     )
 
 
-def _scale(policy: Policy, known: BackendState, look: Look, cause: Cause) -> float:
+def _scale(
+    policy: Policy, known: BackendState, look: Look, beside: Comparison, cause: Cause
+) -> float:
     """What the excess by M/M/1's curve has to be multiplied with on the curve of ``cause``."""
-    rho_fg, apparent, excess = look.rho_fg, known.by_t_x.apparent, known.by_t_x.excess
+    rho_fg, excess = look.rho_fg, beside.excess.mean
     plain, shaped = known.curve.curve(), known.curve.curve(policy.shapes.get(cause, MM1))
     if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
         return 1.0
-    if isinstance(apparent, NoData) or isinstance(excess, NoData) or excess.mean <= 0.0:
+    if excess <= 0.0:
         return 1.0
 
     def by_shape(rho: float) -> float:
         return shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX)))
 
     # At its mean T_x, and at the one that it would have were it as slow as its siblings.
-    slow, alike = rho_fg + apparent, rho_fg + apparent - excess.mean
-    return (by_shape(slow) - by_shape(alike)) / excess.mean
+    slow = rho_fg + beside.own.mean
+    return (by_shape(slow) - by_shape(slow - excess)) / excess

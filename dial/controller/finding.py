@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dial.classifier import Symptom
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A cause, what a neighbour takes if it is one, and what speaks for it."""
+    """A cause, what a neighbour takes if it is one, what speaks for it, and what it showed by."""
 
     cause: Cause
     rho_bg: RhoBg | NoData
     why: tuple[str, ...] = ()
+    symptom: Symptom | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dial.classifier import classify
+from dial.controller.engage import symptom_beside
 from dial.controller.finding import Finding
 from dial.controller.guards import least_stay_ticks
 from dial.controller.look import Look, reading_of
@@ -14,8 +15,8 @@ from dial.detector import Signal
 from dial.estimator import Reading, RhoBg, departed
 from dial.types import Cause, NoData
 
-_SURELY = 1.0
-"""Standard deviations of the estimate by which load is split as if the neighbour took more."""
+_SURELY, _SURELY_AGAINST_THE_SYMPTOM = 1.0, 3.0
+"""Standard deviations of the estimate by which load may be split as if the neighbour took more."""
 
 
 def follow(
@@ -41,6 +42,8 @@ def follow(
     signal : what the detector says of it.
     tick : its number.
     """
+    if contention.symptom is not None:
+        contention = replace(contention, symptom=contention.symptom.step(look.features))
     if contention.cause is Cause.UNKNOWN:
         known, contention = _name(policy, known, contention, look)
     reading = reading_of(policy, known, look, contention.cause)
@@ -59,7 +62,7 @@ def follow(
     contention = replace(
         contention,
         rho_bg=rho_bg,
-        in_use=_in_use(policy, contention.in_use, rho_bg),
+        in_use=_in_use(policy, contention, rho_bg),
         gone=min(gone, _enough(policy)),
         read_tick=tick,
     )
@@ -78,7 +81,8 @@ def _name(
         return known, contention
     cause, path = classify(policy.tree, look.features)
     if cause.costs_capacity and cause is known.suspect:
-        contention = replace(contention, cause=cause, evidence=path)
+        symptom = symptom_beside(policy, look, cause)
+        contention = replace(contention, cause=cause, evidence=path, symptom=symptom)
     return replace(known, suspect=cause), contention
 
 
@@ -92,6 +96,8 @@ def _gone(policy: Policy, contention: Contention, reading: Reading, signal: Sign
     """The evidence that the neighbour has gone, after this interval."""
     if policy.strategies.release == "t_x":
         return 0.0 if signal.above else contention.gone + 1.0
+    if _shows(contention):
+        return 0.0
     # One that takes little is still there; less than this would not have been noticed.
     strength = max(contention.rho_bg.value, policy.guards.engage_rho_bg)
     return departed(
@@ -110,9 +116,14 @@ def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:
     return policy.tracker.step(past, reading)
 
 
-def _in_use(policy: Policy, before: float, rho_bg: RhoBg) -> float:
+def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg) -> float:
     """Up with the estimate at once; down when it is surely lower."""
     if policy.strategies.estimate == "interval":
         return rho_bg.value
-    surely = min(max(rho_bg.mean + _SURELY * rho_bg.sd, 0.0), 1.0)
-    return max(rho_bg.value, min(before, surely))
+    deviations = _SURELY_AGAINST_THE_SYMPTOM if _shows(contention) else _SURELY
+    surely = min(max(rho_bg.mean + deviations * rho_bg.sd, 0.0), 1.0)
+    return max(rho_bg.value, min(contention.in_use, surely))
+
+
+def _shows(contention: Contention) -> bool:
+    return contention.symptom is not None and contention.symptom.shows

@@ -88,5 +88,5 @@ def changed_by_others(
     return tuple(
         name
         for name, weight in now.items()
-        if name in wanted and name in before and weight not in (wanted[name], before[name])
+        if name in before and weight not in (wanted.get(name), before[name])
     )

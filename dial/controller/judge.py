@@ -15,7 +15,7 @@ from dial.controller.finding import Finding
 from dial.controller.follow import follow
 from dial.controller.look import Look, own_utilisation
 from dial.controller.policy import Policy
-from dial.controller.siblings import Apparent, Comparison
+from dial.controller.siblings import WINDOW_INTERVALS, ControlGroups
 from dial.controller.state import BackendState, Release
 from dial.detector import Signal
 from dial.estimator import RhoBg, learn_peak, peak_rps, utilisation
@@ -26,7 +26,7 @@ def judge(
     policy: Policy,
     known: BackendState,
     look: Look,
-    siblings: Apparent,
+    groups: ControlGroups,
     *,
     tick: int,
     quiet: bool,
@@ -38,7 +38,7 @@ def judge(
     policy : the strategies.
     known : what is remembered of this backend.
     look : its interval.
-    siblings : apparent rho_bg of its typical sibling (:mod:`dial.controller.siblings`).
+    groups : every backend's siblings.
     tick : its number, for the record.
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
@@ -53,25 +53,25 @@ def judge(
     if contention is not None:
         returns = contention.returns
         known, finding, contention = follow(policy, known, contention, look, signal, tick=tick)
-        known = replace(known, by_t_x=Comparison(), by_cpu_time=Comparison())
         if contention is None:
             known = replace(known, suspect=None, release=Release(tick, returns))
         elif contention.cause is not Cause.UNKNOWN:
             known = replace(known, suspect=None)
     else:
         calm = signal.calm and not isinstance(t_x_ms, NoData)
-        mine, by_t_x, by_cpu_time = look.apparent, known.by_t_x, known.by_cpu_time
         known = replace(
             known,
             suspect=None if calm else known.suspect,
-            by_t_x=by_t_x.step(mine.t_x, siblings.t_x, calm=calm),
-            by_cpu_time=by_cpu_time.step(mine.cpu_time, siblings.cpu_time, calm=calm),
+            uneasy_intervals=0 if calm else min(known.uneasy_intervals + 1, WINDOW_INTERVALS),
         )
         if signal.above:
             suspicion = find_cause(policy, known, look)
-            finding, contention = engage(policy, known, look, suspicion, signal, tick=tick)
+            finding, contention = engage(
+                policy, known, look, suspicion, signal, groups=groups, tick=tick
+            )
             known = replace(known, suspect=suspicion.cause)
-    return replace(known, contention=contention), Verdict(
+    history = (*known.history, look.apparent)[-WINDOW_INTERVALS:]
+    return replace(known, contention=contention, history=history), Verdict(
         cause=finding.cause,
         rho_fg=look.rho_fg,
         rho_bg=finding.rho_bg.value if isinstance(finding.rho_bg, RhoBg) else finding.rho_bg,

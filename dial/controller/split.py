@@ -74,6 +74,8 @@ def split_load(
     backends: Mapping[str, BackendState],
     verdicts: Mapping[str, Verdict],
     observation: Observation,
+    *,
+    arrival_per_s: float,
 ) -> LoadSplit:
     """Decide on shares and weights.
 
@@ -84,6 +86,7 @@ def split_load(
     backends : state of each backend after this tick's verdict.
     verdicts : by backend.
     observation : of this tick.
+    arrival_per_s : requests/s of the whole service, smoothed: the optimum moves with it.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def split_load(
         target, action = _Target(base, None), Action.RELEASE
         reason = "the neighbour is gone"
     else:
-        target = _target(policy, usable, base, backends, verdicts)
+        target = _target(policy, usable, base, backends, verdicts, arrival_per_s=arrival_per_s)
         who = ", ".join(f"{name} ({verdicts[name].cause})" for name in contended)
         action, reason = Action.SHIFT, f"load moves away from {who}"
         if target.overload:
@@ -129,7 +132,6 @@ def split_load(
     if even and np.array_equal(shares, base):
         weights = configured
     else:
-        arrival_per_s = sum(b.window.rate_per_s for b in usable)
         ideal = ideal_weights(
             shares, observation.meaning.kind, target.throughput_per_s, arrival_per_s
         )
@@ -153,6 +155,8 @@ def _target(
     base: NDArray[np.float64],
     backends: Mapping[str, BackendState],
     verdicts: Mapping[str, Verdict],
+    *,
+    arrival_per_s: float,
 ) -> _Target:
     """The optimum of Eq. 2 with r_i (1 - rho_bg,i), or relative shares without r_i."""
     left = np.array([1.0 - _rho_bg(backends[b.name].contention) for b in usable])
@@ -164,7 +168,6 @@ def _target(
     if len(known) < len(peaks):
         return _Target(proportional_shares(base * left), None)
     throughput_per_s = np.array(known) * left
-    arrival_per_s = sum(b.window.rate_per_s for b in usable)
     floor = floor_share(policy.guards.floor_share, len(usable))
     found = tail_optimal_shares(throughput_per_s, arrival_per_s, floor=floor)
     if policy.strategies.split == "lemma1" and arrival_per_s > 0.0 and not found.overload:

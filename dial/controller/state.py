@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dial.classifier import QuietBaseline
-from dial.controller.siblings import Comparison
+from dial.classifier import QuietBaseline, Symptom
+from dial.controller.siblings import Apparent
 from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
 from dial.types import Cause
@@ -36,6 +36,8 @@ class Contention:
         How often it came back soon after it had been held to be gone.
     evidence
         What the classifier went by.
+    symptom
+        The feature that it showed by, where the estimate does not rest on that one.
     """
 
     cause: Cause
@@ -46,6 +48,7 @@ class Contention:
     read_tick: int
     returns: int
     evidence: tuple[str, ...]
+    symptom: Symptom | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +71,10 @@ class BackendState:
     contention: Contention | None = None
     suspect: Cause | None = None
     """Class of the last interval that was above its band, until all is calm again."""
-    by_t_x: Comparison = field(default_factory=Comparison)
-    by_cpu_time: Comparison = field(default_factory=Comparison)
-    """How it did beside its siblings, by T_x and by the CPU time of a request."""
+    history: tuple[Apparent, ...] = ()
+    """What a neighbour would have had to take in the last intervals, the newest last."""
+    uneasy_intervals: int = 0
+    """Since all was calm; not more than are compared with siblings."""
     release: Release | None = None
 
 
@@ -110,6 +114,8 @@ class State:
         Weights that the balancer had then.
     yielded
         Why the weights are somebody else's, until all are the configured ones again; else empty.
+    arrival_per_s
+        Of the whole service, smoothed; ``None`` before the first tick.
     """
 
     backends: dict[str, BackendState] = field(default_factory=dict)
@@ -117,3 +123,4 @@ class State:
     epoch: str = ""
     in_force: dict[str, int] = field(default_factory=dict)
     yielded: str = ""
+    arrival_per_s: float | None = None

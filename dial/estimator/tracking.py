@@ -8,15 +8,18 @@ Problem
 Formula
     To the sampling error of T_x (:func:`dial.queueing.t_x_error`: successive response times of a
     busy queue are alike, so that it is two to four times that of independent ones) Eq. 1's own
-    error is added.  By Eq. 1 with T ~ 1/(1 - rho) an error in ln T_x is one of (1 - rho) times as
-    much in rho.  The running estimate is a scalar Kalman filter: its variance grows by
-    ``drift``^2 a tick, and a new value counts
+    error is added.  An error in ln T_x is one in rho by the steepness of Eq. 1, d ln T_x / d rho,
+    which is 1/(1 - rho) for M/M/1.  The running estimate is a scalar Kalman filter: its variance
+    grows by ``drift``^2 a tick, and a new value counts
 
-        gain = variance / (variance + ((1 - rho) sd(ln T_x))^2).
+        gain = variance / (variance + (sd(ln T_x) / steepness)^2).
 
 Regimes
     steady
         The gain settles where drift and sampling error balance; few requests count little.
+    flat
+        Where the curve hardly rises (a disk with little load) an interval says little of rho, and
+        the estimate stays where steeper ones have put it.
     jump
         A T_x that lies more than 2.5 deviations from the predicted one, twice in a row and on
         the same side, is no noise: the neighbour came, grew or left.  The past is dropped
@@ -142,14 +145,16 @@ class Tracker:
         """The estimate of one interval alone."""
         error = reading.error(reading.rho_bg(error=0.0))
         rho_bg = reading.rho_bg(error)
-        return RhoBg(rho_bg, self._noise(reading.rho_fg + rho_bg, error))
+        return RhoBg(rho_bg, self._noise(reading, reading.rho_fg + rho_bg, error))
 
     def step(self, past: RhoBg, reading: Reading) -> RhoBg:
         """The estimate after one more interval."""
-        expected_rho = min(max(reading.rho_fg + past.mean, 0.0), 1.0 - _LEAST_IDLE)
+        expected_rho = _possible(reading.rho_fg + past.mean)
         error = reading.error(past.mean)
         sd = math.hypot(past.sd, self.drift)
-        expected_error = math.hypot(error, self.model_error, sd / (1.0 - expected_rho))
+        expected_error = math.hypot(
+            error, self.model_error, sd * reading.curve.steepness(expected_rho)
+        )
         ratio = max(reading.t_x_ms, LEAST_T_X_MS) / reading.curve.t_x_ms(expected_rho)
         deviations = math.log(ratio) / expected_error
         if abs(deviations) > _JUMP_DEVIATIONS:
@@ -157,11 +162,15 @@ class Tracker:
             if past.surprise == side:
                 return self.begin(reading)
             return RhoBg(past.mean, sd, surprise=side)
-        variance, noise = sd**2, self._noise(expected_rho, error) ** 2
+        variance, noise = sd**2, self._noise(reading, expected_rho, error) ** 2
         gain = variance / (variance + noise)
         newest = reading.rho_bg(error)
         return RhoBg(past.mean + gain * (newest - past.mean), math.sqrt((1.0 - gain) * variance))
 
-    def _noise(self, rho: float, error: float) -> float:
+    def _noise(self, reading: Reading, rho: float, error: float) -> float:
         """Of one interval's rho_bg."""
-        return max(1.0 - rho, _LEAST_IDLE) * math.hypot(error, self.model_error)
+        return math.hypot(error, self.model_error) / reading.curve.steepness(_possible(rho))
+
+
+def _possible(rho: float) -> float:
+    return min(max(rho, 0.0), 1.0 - _LEAST_IDLE)

@@ -82,7 +82,7 @@ class Service:
                 cpu_usr_cores=0.8 * used_cores,
                 cpu_sys_cores=0.2 * used_cores,
                 cpu_capacity_cores=0.3,
-                run_queue_wait_cores=0.02 + taken,
+                run_queue_wait_cores=0.15 * used_cores + taken,
                 throttled_fraction=0.0,
             )
             backends.append(

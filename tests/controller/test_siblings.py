@@ -2,119 +2,108 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.controller.siblings import Apparent, Comparison, siblings_of
+from dial.controller.siblings import WINDOW_INTERVALS, Apparent, Comparison, ControlGroups
 from dial.estimator import RhoBg
 from dial.types import NoData
 
 UNKNOWN = NoData("?")
 
 
-@given(st.lists(st.one_of(st.none(), st.floats(-1.0, 1.0)), max_size=9))
-def test_the_typical_sibling_is_the_lower_median_of_the_others(values):
-    apparent = {
-        f"s{i}": Apparent(UNKNOWN if v is None else RhoBg(v, 0.1), UNKNOWN)
-        for i, v in enumerate(values)
-    }
-    found = siblings_of(apparent)
-    for name in apparent:
-        others = [v.t_x.mean for n, v in apparent.items() if n != name and isinstance(v.t_x, RhoBg)]
-        sibling = found[name].t_x
-        if others:
-            assert isinstance(sibling, RhoBg)
-            assert sibling.mean == statistics.median_low(others)
-        else:
-            assert isinstance(sibling, NoData)
-        assert isinstance(found[name].cpu_time, NoData)
+def history(values, sd=0.1):
+    """Apparent rho_bg by T_x, the newest last; ``None`` is an interval without."""
+    return tuple(Apparent(UNKNOWN if v is None else RhoBg(v, sd), UNKNOWN) for v in values)
 
 
-def after(own: list[float], siblings: list[float], sd: float = 0.1) -> Comparison:
-    compared = Comparison()
-    for mine, theirs in zip(own, siblings, strict=True):
-        compared = compared.step(RhoBg(mine, sd), RhoBg(theirs, sd), calm=False)
-    return compared
+def beside(own, *siblings, intervals=WINDOW_INTERVALS, sd=0.1):
+    """The comparison of a backend with siblings of these histories."""
+    histories = {f"s{i}": history(values, sd) for i, values in enumerate(siblings)}
+    return ControlGroups({"a": history(own, sd), **histories}).by_t_x("a", intervals)
 
 
 def test_the_newest_interval_counts_most_and_the_error_falls_with_the_intervals():
-    """0.85 x 0.4 and 0.3 over 1.85; sd 0.1 sqrt(2 (1 + 0.85^2)) / 1.85 = 0.1003."""
-    compared = after([0.5, 0.4], [0.1, 0.1])
-    excess = (0.85 * 0.4 + 0.3) / 1.85
-    assert compared.excess.mean == pytest.approx(excess)
-    assert compared.exceeds(excess - 1e-9)
-    assert not compared.exceeds(excess + 1e-9)
-    # Half of the least must be below excess - sd: 0.173 is.
-    assert after([0.5, 0.4], [0.1, 0.1], sd=0.171).exceeds(excess - 1e-9)
-    assert not after([0.5, 0.4], [0.1, 0.1], sd=0.175).exceeds(excess - 1e-9)
-    assert after([0.5, 0.4] * 4, [0.1, 0.1] * 4, sd=0.175).exceeds(excess - 0.01)
+    """(0.85 x 0.5 + 0.4)/1.85 less 0.1; each sd is 0.1 sqrt(1 + 0.85^2)/1.85 = 0.0709."""
+    compared = beside([0.5, 0.4], [0.1, 0.1], [0.1, 0.1])
+    assert compared.excess.mean == pytest.approx((0.85 * 0.5 + 0.4) / 1.85 - 0.1)
+    assert compared.excess.sd == pytest.approx(0.0709 * 2**0.5, abs=1e-4)
+
+
+def test_a_backend_is_slower_by_as_much_as_is_worth_it_and_by_two_and_a_half_deviations():
+    compared = Comparison(RhoBg(0.4, 0.06), RhoBg(0.1, 0.08))
+    assert compared.excess.mean == pytest.approx(0.3)
+    assert compared.excess.sd == pytest.approx(0.1)
+    assert compared.exceeds(0.3)
+    assert not compared.exceeds(0.31)
+    assert not Comparison(RhoBg(0.4, 0.1), RhoBg(0.1, 0.08)).exceeds(0.2)
+
+
+def test_the_typical_sibling_is_the_lower_median_of_the_siblings_means():
+    # By turns slow: each interval's lower median is 0, the siblings' means are 0.2.
+    compared = beside([0.5] * 8, [0.4, 0.0] * 4, [0.0, 0.4] * 4)
+    assert compared.siblings.mean == pytest.approx(0.2, abs=0.02)
+
+
+@given(st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=8))
+def test_of_one_interval_it_is_the_lower_median(values):
+    compared = beside([0.5], *([v] for v in values))
+    assert compared.siblings.mean == pytest.approx(statistics.median_low(values))
 
 
 def test_siblings_that_are_faster_than_usual_accuse_nobody():
-    assert after([0.1], [-0.4]).excess.mean == pytest.approx(0.1)
-
-
-def test_siblings_that_are_faster_and_slower_by_chance_cancel_out():
-    compared = after([0.3] * 60, [0.2, -0.2] * 30)
-    assert compared.excess.mean == pytest.approx(0.3, abs=0.02)
+    assert beside([0.1], [-0.4]).excess.mean == pytest.approx(0.1)
 
 
 def test_of_backends_slow_alike_the_slowest_by_chance_does_not_exceed():
-    assert not after([0.5, 0.45], [0.3, 0.25]).exceeds(0.2)
+    assert not beside([0.5, 0.45], [0.3, 0.25], [0.35, 0.3]).exceeds(0.2)
 
 
-def test_a_long_time_of_being_slow_alike_is_forgotten_in_a_few_intervals():
-    alike = after([0.4] * 200, [0.4] * 200)
-    for _ in range(4):
-        alike = alike.step(RhoBg(0.9, 0.1), RhoBg(0.4, 0.1), calm=False)
-    assert alike.exceeds(0.2)
+def test_two_victims_of_three_do_not_excuse_each_other_and_three_do():
+    assert beside([0.6] * 3, [0.6] * 3, [0.0] * 3).exceeds(0.2)
+    assert beside([0.6] * 3, [0.6] * 3, [0.5] * 3).shared
 
 
-def test_calm_begins_anew():
-    assert after([0.5], [0.1]).step(RhoBg(0.0, 0.1), UNKNOWN, calm=True) == Comparison()
+def test_a_long_time_of_being_slow_alike_is_outweighed_in_a_few_intervals():
+    slow = [0.4] * 8
+    assert beside([*slow, *[0.9] * 4], slow + slow, slow + slow, sd=0.05).exceeds(0.2)
+
+
+def test_only_the_intervals_asked_for_are_compared():
+    assert beside([0.0, 0.0, 0.6], [0.0, 0.0, 0.1], intervals=1).excess.mean == pytest.approx(0.5)
+    assert isinstance(beside([0.6], [0.1], intervals=0), NoData)
 
 
 def test_an_interval_without_t_x_adds_nothing():
-    compared = after([0.5], [0.1])
-    later = compared.step(UNKNOWN, RhoBg(0.1, 0.1), calm=False)
-    assert later.excess.mean == pytest.approx(compared.excess.mean)
+    with_gap = beside([0.5, None], [0.1, 0.1]).own
+    assert with_gap.mean == pytest.approx(0.5)
+    assert isinstance(beside([None, None], [0.1, 0.1]), NoData)
 
 
 def test_a_backend_without_siblings_is_compared_with_an_undisturbed_one():
-    compared = Comparison().step(RhoBg(0.5, 0.1), UNKNOWN, calm=False)
-    assert compared.excess.mean == 0.5
-    assert compared.exceeds(0.5)
-
-
-def test_slowness_is_shared_where_the_siblings_have_half_of_it():
-    assert after([0.5, 0.45], [0.3, 0.25]).shared
-    assert not after([0.5, 0.45], [0.2, 0.25]).shared
-    assert not Comparison().shared
+    assert beside([0.5]).excess == RhoBg(0.5, 0.1)
+    assert beside([0.5], [None]).excess == RhoBg(0.5, 0.1)
 
 
 def test_an_excess_counts_by_the_curve_of_the_resource():
-    compared = after([0.3, 0.3], [0.1, 0.1], sd=0.01)
+    compared = beside([0.3, 0.3], [0.1, 0.1], sd=0.01)
     assert not compared.exceeds(0.3)
     assert compared.exceeds(0.3, scale=1.6)
 
 
-@given(
-    st.lists(st.tuples(st.floats(-1, 1), st.floats(-1, 1), st.booleans()), min_size=1, max_size=30)
-)
-def test_the_excess_lies_between_the_intervals_since_the_last_calm_one(intervals):
-    compared, own, theirs = Comparison(), [], []
-    for mine, other, calm in intervals:
-        compared = compared.step(RhoBg(mine, 0.1), RhoBg(other, 0.1), calm=calm)
-        own, theirs = ([], []) if calm else ([*own, mine], [*theirs, other])
-    if not own:
-        assert isinstance(compared.excess, NoData)
-        return
-    assert isinstance(compared.excess, RhoBg)
-    assert math.isfinite(compared.variance)
-    highest = max(own) - max(0.0, min(theirs))
-    lowest = min(own) - max(0.0, *theirs)
-    assert lowest - 1e-9 <= compared.excess.mean <= highest + 1e-9
+def test_each_witness_is_asked_on_its_own():
+    slow = Apparent(RhoBg(0.6, 0.1), RhoBg(0.0, 0.1))
+    quiet = Apparent(RhoBg(0.0, 0.1), RhoBg(0.0, 0.1))
+    groups = ControlGroups({"a": (slow, slow), "b": (quiet, quiet)})
+    assert groups.by_t_x("a", 2).exceeds(0.2)
+    assert not groups.by_cpu_time("a", 2).exceeds(0.2)
+
+
+def test_of_many_backends_eight_are_the_control_group_and_nobody_is_in_its_own():
+    histories = {f"s{i:03d}": history([i / 100]) for i in range(100)}
+    groups = ControlGroups(histories)
+    assert groups.by_t_x("s010", 1).siblings.mean == pytest.approx(0.14)  # of 11 ... 18
+    assert groups.by_t_x("s098", 1).siblings.mean == pytest.approx(0.03)  # of 99, 0 ... 6

@@ -1,10 +1,22 @@
-"""What runs, looked at from outside, and the line of haproxy.cfg that would mend it."""
+"""What runs, looked at from outside, and the line of haproxy.cfg that would mend it.
+
+Where DIAL's options name haproxy.cfg, its findings (:mod:`dial_haproxy.cfg`) come first, and
+what runs is compared with it.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
 
 from dial.adapter import Finding, Severity
 from dial.errors import BalancerError, BalancerUnreachable, UnknownService
 from dial_haproxy import state
+from dial_haproxy.cfg.check import check
+from dial_haproxy.cfg.lines import read_files
+from dial_haproxy.cfg.running import Running, addresses, compare
+from dial_haproxy.cfg.sections import Config, parse
+from dial_haproxy.cfg.service import MEANINGS
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
@@ -14,11 +26,20 @@ from dial_haproxy.stream import LogStream
 async def find(
     service: str, options: Options, client: RuntimeClient, stream: LogStream
 ) -> list[Finding]:
-    """Look at the socket, the service and the log, in that order.
+    """Look at haproxy.cfg, the socket, the service and the log, in that order.
 
     One thing wrong does not hide the next: the log is looked at even if the socket is shut.
+
+    Raises
+    ------
+    SettingError
+        If the option ``config_file`` names what cannot be read.
     """
     findings: list[Finding] = []
+    config: Config | None = None
+    if options.config_file:
+        config = parse(read_files(map(Path, options.config_file)))
+        findings += check(config, service, options)
     before = None
     try:
         info_text, level, servers_text = await client.ask(
@@ -37,6 +58,12 @@ async def find(
         before = await _stats(service, servers, client)
         if before is not None:
             findings += _algorithm(service, before, options)
+        if config is not None and servers:
+            algorithm = before.algorithm if before is not None else None
+            running = Running(
+                servers, addresses(servers_text), algorithm, level.strip(), info.epoch
+            )
+            findings += compare(config, service, options.socket, running)
     requests_before = _requests(before)
     try:
         counters = await stream.wait_for_line(options.check_wait_s)
@@ -46,6 +73,10 @@ async def find(
     after = await _stats(service, {}, client) if before is not None else None
     passed = _requests(after) - requests_before
     findings.append(_log(service, options, stream, passed))
+    if config is not None and findings[-1].fix:
+        # The lines of haproxy.cfg are said above, where it lacks them.
+        fix = f"send {service!r} a request, and check again; was HAProxy reloaded?"
+        findings[-1] = replace(findings[-1], fix=fix)
     if counters.requests and stream.dropped_requests:
         findings.append(
             _warning(f"{stream.dropped_requests} logged requests were dropped unread", "")
@@ -112,8 +143,8 @@ def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Findi
         ]
     findings = [
         _ok(
-            f"backend {service!r}: balance {state.algorithm_name(stats.algorithm)}; a weight is a "
-            f"share of {meaning.kind.value}"
+            f"backend {service!r}: balance {state.algorithm_name(stats.algorithm)}; a weight is "
+            f"{MEANINGS[meaning.kind]}"
         )
     ]
     reused = sum(row.get("reuse", 0) for row in stats.servers.values())

@@ -14,19 +14,34 @@ LOG_FORMAT = (
 )
 """The compact line that :class:`dial_haproxy.parser.LogParser` reads as format ``dial``."""
 
-FRONTEND = f"""\
-    http-request set-var(txn.dial_t0) date(0,us)
-    http-after-response set-var(txn.dial_t1) date(0,us)
-    log ring@dial format raw local0
-    log-format "{LOG_FORMAT}"
-"""
-"""For each frontend whose requests reach the service.
+CLOCK = (
+    "http-request set-var(txn.dial_t0) date(0,us)",
+    "http-after-response set-var(txn.dial_t1) date(0,us)",
+)
+"""When a request came and when its answer began: HAProxy's own timers are whole milliseconds."""
 
-The two variables are there because HAProxy's own timers are whole milliseconds.
-"""
+RING_TARGET = "log ring@{name} format raw local0"
+
+LOG_FORMAT_LINE = f'log-format "{LOG_FORMAT}"'
+
+FRONTEND = "".join(
+    f"    {statement}\n" for statement in (*CLOCK, RING_TARGET.format(name="dial"), LOG_FORMAT_LINE)
+)
+"""For each frontend whose requests reach the service."""
 
 HTTPLOG = "    option httplog\n"
 """For each frontend, where the log is HAProxy's standard one."""
+
+RING = """\
+ring dial
+    format raw
+    maxlen 1200
+    size 1048576
+    timeout connect 5s
+    timeout server 10s
+    server dial {host}:{port} log-proto legacy
+"""
+"""A section of its own.  A full ring forgets its oldest lines; no request waits for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,13 +81,10 @@ def snippet(
     >>> print(snippet(log_port=5141).section.splitlines()[-1].strip())
     server dial 127.0.0.1:5141 log-proto legacy
     """
-    ring = f"""\
-ring dial
-    format raw
-    maxlen 1200
-    size 1048576
-    timeout connect 5s
-    timeout server 10s
-    server dial {log_host}:{log_port} log-proto legacy
-"""
+    ring = RING.format(host=log_host, port=log_port)
     return Snippet(in_global=socket_line(socket), section=ring, in_frontend=FRONTEND)
+
+
+def statements(lines: str) -> list[str]:
+    """Lines without their indentation."""
+    return [line.strip() for line in lines.splitlines()]

@@ -98,6 +98,11 @@ class Options(BaseModel):
         description="Time zone of the dates in an httplog: local, or a name such as UTC or "
         "Europe/Paris.",
     )
+    config_file: tuple[str, ...] = Field(
+        default=(),
+        description="HAProxy's own configuration, which check then reads: a path, or a list of "
+        "files and directories in the order of HAProxy's -f.",
+    )
     timeout_s: Annotated[float, Field(gt=0.0, le=60.0)] = Field(
         default=5.0, description="How long the runtime socket may take for one answer."
     )
@@ -126,6 +131,11 @@ class Options(BaseModel):
     def _log(cls, value: object) -> object:
         allowed = "tcp://host:port, syslog://host:port, unixgram:/path or file:/path"
         return _address(value, ("tcp", "syslog", "unixgram", "file"), allowed)
+
+    @field_validator("config_file", mode="before")
+    @classmethod
+    def _config_file(cls, value: object) -> object:
+        return (value,) if isinstance(value, str) else value
 
     @field_validator("timezone")
     @classmethod

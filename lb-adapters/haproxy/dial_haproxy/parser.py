@@ -144,10 +144,12 @@ class LogParser:
             if self._in_overlong_line:
                 self._in_overlong_line = False
                 continue
+            # Measured with its "\r", as it is while it comes in: where it is cut must not matter.
+            is_overlong = len(line) > MAX_LINE_BYTES
             line = line.removesuffix(b"\r")  # noqa: PLW2901 - the same line, its ending cut off
             if not line:
                 continue
-            found = self._match(line) if len(line) <= MAX_LINE_BYTES else None
+            found = None if is_overlong else self._match(line)
             if found is None:
                 malformed += self._malformed(line)
             elif found["pool"] != self._pool or found["server"] in _NO_SERVER:
@@ -168,9 +170,11 @@ class LogParser:
     def finish(self) -> RequestBatch:
         """End of the stream: an unfinished line is malformed, whatever it looks like.
 
-        A line cut off inside its last field would read well, and wrong.
+        A line cut off inside its last field would read well, and wrong.  One that was too
+        long has been counted.
         """
-        malformed = self._malformed(self._carry) if self._carry else 0
+        is_new = self._carry and not self._in_overlong_line
+        malformed = self._malformed(self._carry) if is_new else 0
         self._carry = b""
         self._in_overlong_line = False
         return _batch([], malformed, 0)

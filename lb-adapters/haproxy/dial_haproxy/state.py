@@ -22,12 +22,16 @@ from dataclasses import dataclass
 
 from dial.errors import BalancerRefused, UnknownService
 from dial.types import BalancerState, ServerState, WeightKind, WeightMeaning
+from dial_haproxy.options import NAME
 
 MIN_VERSION = (2, 4)
 """First with a ring that sends raw lines over TCP and shows its start time."""
 
 MAX_WEIGHT = 256
 """HAProxy's SRV_UWGHT_MAX."""
+
+MAX_COUNTER = 2**64 - 1
+"""HAProxy's counters are unsigned, of 64 bits at most."""
 
 _PROBE = (
     "in the backend: 'use-server NAME if { rand(1000) lt 5 }' sends 0.5 % of the requests to a "
@@ -94,7 +98,8 @@ def parse_info(text: str) -> Info:
     """
     found = dict(re.findall(r"^([\w ]+): *(.*)$", text, re.MULTILINE))
     version = found.get("Version", "")
-    numbers = re.match(r"(\d+)\.(\d+)", version)
+    # All of it, for it is shown: 2.6.12-1+deb12u4, and no escape sequence behind it.
+    numbers = re.fullmatch(r"(\d{1,4})\.(\d{1,4})[ -~]*", version)
     if numbers is None or "Pid" not in found:
         raise BalancerRefused(f"'show info' answered {text[:80]!r}: this is no HAProxy")
     if (int(numbers[1]), int(numbers[2])) < MIN_VERSION:
@@ -129,21 +134,28 @@ def parse_servers(text: str, service: str) -> dict[str, Server]:
             row = dict(zip(header, line.split(" "), strict=False))
             if row["be_name"] != service:
                 continue
-            servers[row["srv_name"]] = Server(
+            servers[_name(row["srv_name"])] = Server(
                 backend_id=row["be_id"],
-                weight=int(row["srv_uweight"]),
-                configured_weight=int(row["srv_iweight"]),
+                weight=_number(row["srv_uweight"], MAX_WEIGHT),
+                configured_weight=_number(row["srv_iweight"], MAX_WEIGHT),
                 usable=int(row["srv_op_state"]) in (_OP_STARTING, _OP_RUNNING)
                 and int(row["srv_admin_state"]) == 0,
                 has_agent_check=bool(int(row["srv_agent_state"]) & _AGENT_CONFIGURED),
             )
     except (KeyError, ValueError) as error:
-        raise BalancerRefused(f"'show servers state {service}': cannot read {line!r}") from error
+        shown = repr(line[:200])
+        raise BalancerRefused(f"'show servers state {service}': cannot read {shown}") from error
     return servers
 
 
 def parse_stats(text: str, service: str) -> Stats | None:
-    """Read ``show stat ... 6 -1``; ``None`` if the service's own row is not in it."""
+    """Read ``show stat ... 6 -1``; ``None`` if the service's own row is not in it.
+
+    Raises
+    ------
+    BalancerRefused
+        If it is no such table, or a counter in it is none.
+    """
     algorithm: str | None = None
     servers: dict[str, dict[str, int]] = {}
     for row in _table(text):
@@ -152,14 +164,36 @@ def parse_stats(text: str, service: str) -> Stats | None:
         if row.get("svname") == "BACKEND":
             algorithm = row.get("algo") or "unknown"
         else:
-            servers[row.get("svname", "")] = {k: int(v) for k, v in row.items() if v.isdecimal()}
+            servers[row.get("svname", "")] = _counters(row)
     return None if algorithm is None else Stats(algorithm, servers)
 
 
 def backend_names(text: str) -> tuple[str, ...]:
     """Names of all backends in ``show stat -1 2 -1``."""
-    rows = _table(text)
-    return tuple(sorted(row["pxname"] for row in rows if row.get("svname") == "BACKEND"))
+    rows = (row for row in _table(text) if row.get("svname") == "BACKEND")
+    return tuple(sorted(row["pxname"] for row in rows if "pxname" in row))
+
+
+def _counters(row: Mapping[str, str]) -> dict[str, int]:
+    """The columns of one row that are numbers."""
+    try:
+        return {k: _number(v, MAX_COUNTER) for k, v in row.items() if v.isdecimal()}
+    except ValueError as error:
+        name = row.get("svname", "")
+        raise BalancerRefused(f"'show stat': server {name[:80]!r}: {error}") from error
+
+
+def _name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is no name of a server")
+    return text
+
+
+def _number(text: str, most: int) -> int:
+    number = int(text)
+    if not 0 <= number <= most:
+        raise ValueError(f"{text[:80]!r}: allowed are 0 to {most}")
+    return number
 
 
 def _table(text: str) -> list[dict[str, str]]:
@@ -183,8 +217,8 @@ def weight_meaning(service: str, algorithm: str) -> WeightMeaning:
     if kind is None:
         why = _WHY_NOT.get(algorithm, _WHY_NOT_HASH)
         raise BalancerRefused(
-            f"backend {service!r} uses 'balance {algorithm}': {why}; allowed are roundrobin, "
-            "leastconn and random"
+            f"backend {service!r} uses balance {algorithm[:80]!r}: {why}; allowed are "
+            "roundrobin, leastconn and random"
         )
     return WeightMeaning(kind=kind, minimum=1, maximum=MAX_WEIGHT, zero_drains=True, probe=_PROBE)
 

@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import socket
+import subprocess
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -130,7 +131,13 @@ class RealHarness:
     """A real HAProxy on free ports with three tiny backends in this process."""
 
     def __init__(
-        self, directory: Path, balance: str, log: str, reloads: bool, frontend: str
+        self,
+        directory: Path,
+        balance: str,
+        log: str,
+        reloads: bool,
+        frontend: str,
+        config: Callable[[RealHarness], str],
     ) -> None:
         self.backends = NAMES
         self.directory = directory
@@ -148,6 +155,7 @@ class RealHarness:
         self.client = RuntimeClient(self.adapter.options.socket, 5.0)
         self.frontend = frontend
         self.balance = balance
+        self.write_config = config
         self.process: asyncio.subprocess.Process | None = None
         self.members = [Backend() for _ in NAMES]
         self.member_ports: list[int] = []
@@ -180,7 +188,7 @@ backend app
 
     async def start(self) -> None:
         self.member_ports = [await member.start() for member in self.members]
-        (self.directory / "haproxy.cfg").write_text(self.config())
+        (self.directory / "haproxy.cfg").write_text(self.write_config(self))
         await self._spawn()
 
     async def _spawn(self) -> None:
@@ -281,6 +289,19 @@ def directory():
 
 
 @pytest.fixture
+def haproxy_check() -> Callable[[Path], subprocess.CompletedProcess[str]]:
+    """What HAProxy itself says of a configuration file."""
+
+    def run(path: Path) -> subprocess.CompletedProcess[str]:
+        if shutil.which("haproxy") is None:
+            pytest.skip("no haproxy program here: install HAProxy 2.4 or newer")
+        command = ["haproxy", "-c", "-f", str(path)]
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+
+    return run
+
+
+@pytest.fixture
 def fake_harness(
     directory: Path,
 ) -> Callable[..., AbstractAsyncContextManager[FakeHarness]]:
@@ -308,10 +329,11 @@ def real_harness(
         *,
         reloads: bool = False,
         frontend: str = "fe",
+        config: Callable[[RealHarness], str] = RealHarness.config,
     ) -> AsyncIterator[RealHarness]:
         if shutil.which("haproxy") is None:
             pytest.skip("no haproxy program here: install HAProxy 2.4 or newer")
-        harness = RealHarness(directory, balance, log, reloads, frontend)
+        harness = RealHarness(directory, balance, log, reloads, frontend, config)
         try:
             await harness.start()
             yield harness

@@ -1,0 +1,77 @@
+"""The symptom that a cause was named by, followed on its own while load is shifted.
+
+Problem
+    With its load the symptoms of a backend fade although the neighbour stays: of a disk that it
+    hardly uses any more T_x is as in quiet times, and half of the I/O pressure is gone.  So the
+    tree, whose thresholds are for backends under load, cannot be asked whether the neighbour is
+    still there.
+
+Rule
+    The symptom is the feature at the last threshold that was *exceeded* on the way to the leaf.
+    It still shows while its mean over the last few intervals is nearer to that threshold than to
+    its quiet value (1 of a ratio, else 0).
+
+Source
+    Own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from dial.classifier.tree import Branch, Tree
+from dial.types import Measured, NoData
+
+_INTERVALS = 3
+"""Of a second: I/O pressure beside a neighbour on the disk, with a tenth of the load, was 1.0 to
+2.3 times the quiet one, and its mean over three seconds 1.2 and more in all but three of 25."""
+
+
+@dataclass(frozen=True, slots=True)
+class Symptom:
+    """One feature since a neighbour was found.
+
+    Attributes
+    ----------
+    feature
+        Its name.
+    threshold
+        Of the tree.
+    latest
+        Values of the last intervals that had one.
+    """
+
+    feature: str
+    threshold: float
+    latest: tuple[float, ...] = ()
+
+    @property
+    def shows(self) -> bool:
+        """Whether it still speaks for the neighbour; not known is no."""
+        if not self.latest:
+            return False
+        quiet = 1.0 if self.feature.endswith("_ratio") else 0.0
+        mean = sum(self.latest) / len(self.latest)
+        return mean >= 0.5 * (quiet + self.threshold)
+
+    def step(self, found: Mapping[str, Measured]) -> Symptom:
+        """After one more interval."""
+        value = found[self.feature]
+        if isinstance(value, NoData):
+            return self
+        return replace(self, latest=(*self.latest, value)[-_INTERVALS:])
+
+
+def symptom_of(tree: Tree, found: Mapping[str, Measured]) -> Symptom | None:
+    """What an interval was classified by; ``None`` where no threshold was exceeded."""
+    last: Symptom | None = None
+    node = tree
+    while isinstance(node, Branch):
+        value = found[node.feature]
+        known = not isinstance(value, NoData)
+        above = node.missing == "above" if isinstance(value, NoData) else value >= node.threshold
+        if known and above:
+            last = Symptom(node.feature, node.threshold)
+        node = node.above if above else node.below
+    return last if last is None else last.step(found)
