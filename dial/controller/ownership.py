@@ -2,23 +2,29 @@
 
 An admin who sets a weight by hand, an agent of the balancer's that states one, a second
 controller: whoever it is, two writers undo each other's work, and the balancer's admin is right.
-So DIAL yields: it says so, goes on looking, and writes nothing until all weights are the
-configured ones again, which is how whoever set them hands them back.
+So DIAL yields: it says so, takes back its own weights, goes on looking, and moves no load until
+all weights are the configured ones again, which is how whoever set them hands them back.
 
     all configured          they may be ours
     somebody changed one    yielded, until all are configured
     ours, or as they were   ours while we shift load, somebody else's while we do not
+
+Two controllers that have both yielded to each other must not both come back at once, so after a
+change in the middle of a shift each waits for a time of its own.
 """
 
 from __future__ import annotations
 
 from dial.controller.guards import changed_by_others
-from dial.controller.state import State
+from dial.controller.state import State, Yield
 from dial.types import Observation
 
+_LEAST_WAIT_TICKS, _SPREAD_TICKS = 30, 60
+"""A tick finds out who came back first, and a shift takes some ten."""
 
-def somebody_elses(state: State, observation: Observation) -> str:
-    """Why the weights in force are none of our business; empty where they are.
+
+def somebody_elses(state: State, observation: Observation) -> Yield | None:
+    """Why the weights in force are none of our business; ``None`` where they are.
 
     Parameters
     ----------
@@ -27,16 +33,26 @@ def somebody_elses(state: State, observation: Observation) -> str:
     """
     usable = [b.server for b in observation.backends if b.server.usable]
     moved = [s for s in usable if s.weight != s.configured_weight]
-    if not moved:
-        return ""
-    if state.yielded:
+    if state.yielded is not None and (moved or observation.tick < state.yielded.until_tick):
         return state.yielded
+    if not moved:
+        return None
     if state.shift is None:
         what = ", ".join(f"{s.name} {s.weight} instead of {s.configured_weight}" for s in moved)
-        return f"weights were set by somebody else: {what}"
+        return Yield(f"weights were set by somebody else: {what}", observation.tick)
     if state.epoch != observation.epoch:
-        return ""  # What a restart leaves is no writer's.
+        return None  # What a restart leaves is no writer's.
     now = {s.name: s.weight for s in usable}
     changed = changed_by_others(state.shift.weights, state.in_force, now)
+    if not changed:
+        return None
     what = ", ".join(f"{name} {state.in_force[name]} to {now[name]}" for name in changed)
-    return f"weights were changed by somebody else: {what}" if changed else ""
+    return Yield(
+        f"weights were changed by somebody else: {what}",
+        observation.tick + _wait_ticks(observation),
+    )
+
+
+def _wait_ticks(observation: Observation) -> int:
+    """By the microseconds of the clock, which no two controllers read at the same moment."""
+    return _LEAST_WAIT_TICKS + int(observation.now_s * 1e6) % _SPREAD_TICKS

@@ -98,6 +98,14 @@ class Shift:
 
 
 @dataclass(frozen=True, slots=True)
+class Yield:
+    """Why the weights are somebody else's, and the tick before which they stay so in any case."""
+
+    reason: str
+    until_tick: int
+
+
+@dataclass(frozen=True, slots=True)
 class State:
     """All that ``step`` remembers.
 
@@ -113,7 +121,7 @@ class State:
     in_force
         Weights that the balancer had then.
     yielded
-        Why the weights are somebody else's, until all are the configured ones again; else empty.
+        While the weights are somebody else's.
     arrival_per_s
         Of the whole service, smoothed; ``None`` before the first tick.
     """
@@ -122,5 +130,5 @@ class State:
     shift: Shift | None = None
     epoch: str = ""
     in_force: dict[str, int] = field(default_factory=dict)
-    yielded: str = ""
+    yielded: Yield | None = None
     arrival_per_s: float | None = None

@@ -73,8 +73,8 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
 
     arrival_per_s = _arrival_per_s(state, observation)
     yielded = somebody_elses(state, observation)
-    if yielded:
-        split = not_ours(observation, Action.YIELD, yielded)
+    if yielded is not None:
+        split = not_ours(observation, Action.YIELD, yielded.reason)
     else:
         split = split_load(
             policy, state.shift, backends, verdicts, observation, arrival_per_s=arrival_per_s

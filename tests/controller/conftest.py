@@ -46,6 +46,7 @@ class Service:
     meaning: WeightMeaning = ROUND_ROBIN
     epoch: str = "1"
     tick: int = 0
+    tick_offset_s: float = 0.0
     state: State = field(default_factory=State)
     rho_bg: dict[str, float] = field(default_factory=dict)
     """What neighbours take of the CPU."""
@@ -65,7 +66,7 @@ class Service:
     def observe(self, noise: Mapping[str, float] | None = None) -> Observation:
         """The next tick's observation; ``noise`` multiplies T90 by backend."""
         self.tick += 1
-        now_s = 1_000_000.0 + 2.0 * self.tick
+        now_s = 1_000_000.0 + 2.0 * self.tick + self.tick_offset_s
         total = sum(w for n, w in self.weights.items() if n not in self.unusable)
         backends = []
         for name in self.names:

@@ -510,7 +510,9 @@ def test_weights_that_are_the_configured_ones_again_are_taken_up_again(service):
     service.weights["s2"] = 77
     service.run(2)
     service.weights = dict(service.configured)
-    assert service.run().action is Action.SHIFT
+    assert service.run(20).action is Action.YIELD  # not at once: two must not come back together
+    service.run(80)
+    assert service.weights["s1"] < 100
 
 
 def test_a_write_that_fails_is_not_taken_for_somebody_elses(service):
@@ -533,6 +535,29 @@ def test_two_controllers_do_not_fight(make_service):
     actions = {one.plans[-1].action, other.plans[-1].action}
     assert Action.YIELD in actions
     assert actions != {Action.YIELD}
+    assert weights["s1"] < 100
+
+
+def test_two_controllers_that_yield_to_each_other_do_not_come_back_together(make_service):
+    """Each takes back its own weights when it yields, as the runtime does."""
+    services = one, other = make_service(), make_service()
+    weights = one.weights = other.weights
+    other.tick_offset_s = 0.000_017  # the clock when its ticks end
+    one.arrival_per_s *= 1.07  # so that their weights differ a little
+    yields = []
+    for tick in range(300):
+        if tick == 20:
+            one.rho_bg["s1"] = other.rho_bg["s1"] = 0.6
+        shifts = [service.state.shift for service in services]
+        plans = [service.run(apply=False) for service in services]
+        for service, shift, plan in zip(services, shifts, plans, strict=True):
+            weights.update(plan.changes)
+            if plan.action is Action.YIELD and shift is not None:
+                yields.append(tick)
+                ours = {n for n, w in shift.weights.items() if weights[n] == w}
+                weights.update({n: service.configured[n] for n in ours})
+    assert len(yields) <= 4
+    assert max(yields) < 150
     assert weights["s1"] < 100
 
 
