@@ -118,7 +118,7 @@ def run_block(
         control = front.control
         start = time.monotonic() + HEAD_START_S
         load = Load(
-            site.seed, stream, site.rate_per_s, WARM_UP_S + phases.end_s, swings=[_swing(site)]
+            site.seed, stream, site.rate_per_s, WARM_UP_S + phases.end_s, swings=_swings(site)
         )
         out = directory / "requests.npz"
         generator = start_generator(
@@ -160,7 +160,14 @@ def run_block(
     judged = None
     if control is not None:
         victim = site.machines[0].name
-        judged = reaction.read(control.recording, victim, origin_wall_s, phases)
+        judged = reaction.read(
+            control.recording,
+            victim,
+            origin_wall_s,
+            phases,
+            # Where nobody comes it is quiet to the end, whatever the tenant's own load does.
+            quiet_s=phases.quiet_s if site.scenario.visits else phases.end_s,
+        )
     return BlockResult(policy.name, phases, results, judged)
 
 
@@ -185,13 +192,10 @@ def _receive_visits(site: Site, children: Children, wait_until: Callable[[float]
         )
 
 
-def _swing(site: Site) -> Swing:
+def _swings(site: Site) -> list[Swing]:
     """The tenant's own load in the contended phase."""
-    return Swing(
-        WARM_UP_S + site.phases.quiet_s,
-        WARM_UP_S + site.phases.end_of_contention_s,
-        site.scenario.rate_factor,
-        site.scenario.cost_factor,
+    return site.scenario.swings(
+        WARM_UP_S + site.phases.quiet_s, WARM_UP_S + site.phases.end_of_contention_s
     )
 
 

@@ -178,7 +178,9 @@ def read_reports(path: Path) -> list[ApplyReport]:
     return reports
 
 
-def read(path: Path, victim: str, start_s: float, phases: Phases) -> Reaction:
+def read(
+    path: Path, victim: str, start_s: float, phases: Phases, *, quiet_s: float | None = None
+) -> Reaction:
     """Judge one block by its recording.
 
     Parameters
@@ -191,6 +193,8 @@ def read(path: Path, victim: str, start_s: float, phases: Phases) -> Reaction:
         Wall clock at the start of the quiet phase.
     phases
         Of the block.
+    quiet_s
+        For how long nobody contends, from the start on; the quiet phase if ``None``.
 
     Raises
     ------
@@ -199,7 +203,7 @@ def read(path: Path, victim: str, start_s: float, phases: Phases) -> Reaction:
     """
     ticks = list(Recording(path).ticks())
     reports = read_reports(path)
-    return judge(ticks, reports, victim, start_s, phases)
+    return judge(ticks, reports, victim, start_s, phases, quiet_s=quiet_s)
 
 
 def judge(
@@ -208,12 +212,15 @@ def judge(
     victim: str,
     start_s: float,
     phases: Phases,
+    *,
+    quiet_s: float | None = None,
 ) -> Reaction:
     """The arithmetic of :func:`read`."""
     series = weights_in_effect(ticks, reports, start_s)
     # What the controller does when it is stopped belongs to no phase.
     series = [entry for entry in series if entry[0] < phases.end_s]
     begins_s, ends_s = phases.quiet_s, phases.end_of_contention_s
+    quiet_s = phases.quiet_s if quiet_s is None else quiet_s
     writes_s = [report.at_s - start_s for report in reports]
     reacted = [at_s for at_s in writes_s if begins_s <= at_s < ends_s]
     verdicts = [
@@ -229,7 +236,7 @@ def judge(
         reaction_s=reacted[0] - begins_s if reacted else None,
         recovery_s=recovery_s(series, ends_s, phases.end_s),
         direction_changes=direction_changes(contended, 1.0 / len(series[0][1])) if series else 0,
-        weight_changes_quiet=sum(0.0 <= at_s < begins_s for at_s, _ in changes(series)[1:]),
+        weight_changes_quiet=sum(0.0 <= at_s < quiet_s for at_s, _ in changes(series)[1:]),
         verdicts=dict(Counter(str(v.cause) for v in verdicts)),
         rho_bg_estimated=statistics.median(estimates) if estimates else None,
         weights=tuple((round(at_s, 3), dict(weights)) for at_s, weights in changes(series)),

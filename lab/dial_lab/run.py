@@ -35,7 +35,8 @@ GUESTS = ("shared", "uml")
 LEARN_INTERVALS = 9
 """Quiet ticks a controller gets: six to learn its band, a few to show that it keeps still."""
 
-LEAST_QUIET_S = 20.0
+LEAST_QUIET_S, MOST_QUIET_S = 20.0, 120.0
+"""Before and after the contended phase; a soak of half an hour need not wait ten minutes."""
 
 _CALIBRATION_S = 8.0
 
@@ -92,7 +93,8 @@ class Request:
     def phases(self) -> Phases:
         """Quiet and recovered scale with the contended phase, above what controllers need."""
         slowest_s = max((policy.interval_s or 0.0 for policy in self.policies), default=0.0)
-        around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, 0.33 * self.contended_s)
+        third_s = min(0.33 * self.contended_s, MOST_QUIET_S)
+        around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, third_s)
         return Phases(around_s, self.contended_s, around_s)
 
 

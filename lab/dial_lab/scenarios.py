@@ -1,15 +1,18 @@
 """What happens in a run: who visits which machine when, and what the tenant's load does.
 
-A scenario is data: a resource (:mod:`dial_lab.resources`), visits of neighbours, and a
-swing of the tenant's own load or of its requests' cost.  All of it falls into the
+A scenario is data: a resource (:mod:`dial_lab.resources`), visits of neighbours, and
+swings of the tenant's own load or of its requests' cost.  All of it falls into the
 *contended* phase, also where nobody contends, so that reports read alike.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from dial.errors import LabError
+from dial_lab.arrivals import Swing
 from dial_lab.resources import CPU, DISK, LLC, NET, SELF_LIMITED, Resource
 from dial_lab.resources.net import NetResource
 
@@ -53,6 +56,10 @@ class Scenario:
         The arrival rate in the contended phase over that before and after it.
     cost_factor
         The same for the mean cost of a request.
+    days
+        How many days the contended phase is, if any.  The arrival rate then follows the hours
+        of the day (:func:`day_factors`) about its mean, and ``rate_factor`` is that of the
+        busiest hour over that of the quietest.
     """
 
     name: str
@@ -61,6 +68,7 @@ class Scenario:
     visits: tuple[Visit, ...] = ()
     rate_factor: float = 1.0
     cost_factor: float = 1.0
+    days: int = 0
 
     @property
     def victims(self) -> frozenset[int]:
@@ -70,6 +78,26 @@ class Scenario:
     def taken_by(self, visit: Visit) -> Resource:
         """What the neighbour of one of the visits takes."""
         return visit.resource or self.resource
+
+    def swings(self, begin_s: float, end_s: float) -> list[Swing]:
+        """The tenant's own load in a contended phase from ``begin_s`` to ``end_s``."""
+        rates = day_factors(self.rate_factor) * self.days if self.days else (self.rate_factor,)
+        length_s = (end_s - begin_s) / len(rates)
+        edges_s = [begin_s + number * length_s for number in range(len(rates))] + [end_s]
+        return [
+            Swing(from_s, to_s, rate, self.cost_factor)
+            for (from_s, to_s), rate in zip(pairwise(edges_s), rates, strict=True)
+        ]
+
+
+def day_factors(busiest_over_quietest: float) -> tuple[float, ...]:
+    """Arrival rate of each of 24 hours over their mean: a sine that starts in the morning.
+
+    With a = (f - 1)/(f + 1) the rate is 1 + a sin(2 pi hour/24): at most 1 + a, at least 1 - a, f
+    times less.  It begins and ends at the mean, so nothing jumps where the day begins.
+    """
+    amplitude = (busiest_over_quietest - 1.0) / (busiest_over_quietest + 1.0)
+    return tuple(1.0 + amplitude * math.sin(2.0 * math.pi * hour / 24.0) for hour in range(24))
 
 
 NET_AND_CPU = NetResource(replace(NET.cost, fixed="cpu_us=900"))
@@ -126,6 +154,13 @@ SCENARIOS = {
         ),
         Scenario("load", "the tenant's own load grows by half, no neighbour", rate_factor=1.5),
         Scenario("mix", "requests get heavier by half, no neighbour", cost_factor=1.5),
+        Scenario(
+            "day-night",
+            "the tenant's own load is three times as high by day as by night, six days, "
+            "no neighbour",
+            rate_factor=3.0,
+            days=6,
+        ),
     )
 }
 

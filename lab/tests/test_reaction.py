@@ -90,6 +90,12 @@ def test_block_is_judged_by_its_phases() -> None:
     assert judged.weights[-1][1] == EVEN  # what was written after the block is not part of it
 
 
+def test_where_nobody_comes_every_change_is_one_in_quiet() -> None:
+    reports = [report(-2, **EVEN), report(23.5, **SHIFTED), report(86, **EVEN), report(101, s1=1)]
+    judged = judge([], reports, "s1", 1000.0, PHASES, quiet_s=PHASES.end_s)
+    assert judged.weight_changes_quiet == 2  # there and back; what came after the end is no part
+
+
 def test_change_in_the_quiet_phase_is_counted() -> None:
     judged = judge([], [report(-2, **EVEN), report(5, s1=90)], "s1", 1000.0, PHASES)
     assert judged.weight_changes_quiet == 1
