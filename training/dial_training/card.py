@@ -50,6 +50,7 @@ def card(
         "quiet past gives.",
         **{f"accuracy_{tier.name}": _accuracy(measured["tiers"][tier.name]) for tier in TIERS},
         "estimates": _estimates(measured),
+        "without_load_test": _without_load_test(measured["without_load_test"]),
         "limits": _limits(data, measured),
         "source": "Javadi and Gandhi, DIAL, IEEE TCC 2019, 2.3.",
     }
@@ -102,6 +103,16 @@ def _estimates(of: Mapping[str, Any]) -> str:
         f"On held-out intensities T_x under Eq. 1 is off by {_share(of['model_error'])}; rho_bg by "
         f"{'unknown' if mae is None else f'{mae:.3f}'} (mean of {of['rho_bg_windows']} windows of "
         "30 s; of the cache the truth is by the same counters as the estimate)."
+    )
+
+
+def _without_load_test(of: Mapping[str, Any]) -> str:
+    mae = of["rho_bg_mae"]
+    return (
+        "All of this is with the backends' peaks known from a load test (peak_rps). By the "
+        f"utilisation law: unseen programs {_share(of['unseen_accuracy'])} right, false alarms in "
+        f"{_share(of['false_positive_rate'])}, T_x off by {_share(of['model_error'])}, rho_bg by "
+        f"{'unknown' if mae is None else f'{mae:.3f}'}."
     )
 
 

@@ -13,14 +13,6 @@ Two forms
         :class:`dial.estimator.QuietCurve` learns it.  It is fitted by turns: scales for the last
         shape, then the shape for these scales.  This is what a model holds.
 
-rho_fg
-    The product's own, by the utilisation law: of a CPU that gives a fifth more than the arrival
-    rate over the saturation throughput (an idle kernel works more for a request than a busy one),
-    of a network a quarter less (its use cannot be seen).  A shape that is fitted to it makes up for
-    that in the estimate of rho_bg, as far as it can at all loads at once.  Fitted to the *measured
-    peak*, which is the paper's way and needs a load test, Eq. 1 itself holds better, and the
-    estimates without a load test worse (:mod:`dial_training.forms`).
-
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.3.3 and Fig. 5.  Departures: coefficients are not
     negative, the error minimised is the relative one (:func:`dial.queueing.fit_tail_curve`),
@@ -47,34 +39,17 @@ _TURNS = 20
 """The shape's coefficients stand still to four digits after five."""
 
 
-def quiet_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]:
-    """The learning phase of each machine of a session.
-
-    Parameters
-    ----------
-    studied : the session.
-    measured_peak : rho_fg is the arrival rate over the saturation throughput that was measured
-        before the session, instead of the product's own.
-    """
+def quiet_points(studied: Studied) -> list[Point]:
+    """The learning phase of each machine of a session."""
     session = studied.session
     found = [
-        point(
-            session.session,
-            machine,
-            Cause(session.resource),
-            ticks,
-            peak_rps=_peak_rps(studied, machine, measured_peak=measured_peak),
-        )
+        point(session.session, machine, Cause(session.resource), ticks)
         for machine, ticks in studied.quiet.items()
     ]
     return [p for p in found if p is not None]
 
 
-def _peak_rps(studied: Studied, machine: str, *, measured_peak: bool) -> float | None:
-    return studied.session.quiet_rps[machine] if measured_peak else None
-
-
-def case_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]:
+def case_points(studied: Studied) -> list[Point]:
     """A session's cases.
 
     Left out: cases whose requests cost more or less than in learning (they lie on another
@@ -88,14 +63,13 @@ def case_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]
         return []
     for judged in studied.cases:
         truth, place = judged.case.truth, (session.session, judged.case.machine)
-        peak_rps = _peak_rps(studied, judged.case.machine, measured_peak=measured_peak)
-        resource, rho_bg = Cause(session.resource), None
+        if truth.cost_factor != 1.0:
+            continue
         if truth.label.is_contention:
-            resource, rho_bg = truth.label, truth.rho_bg_true
-        unknown = truth.label.is_contention and rho_bg is None
-        limited = truth.label is Cause.SELF_LIMITED
-        if not unknown and not limited and truth.cost_factor == 1.0:
-            found.append(point(*place, resource, judged.ticks, rho_bg, peak_rps=peak_rps))
+            if truth.rho_bg_true is not None:
+                found.append(point(*place, truth.label, judged.ticks, truth.rho_bg_true))
+        elif truth.label in (Cause.NONE, Cause.LOAD):
+            found.append(point(*place, Cause(session.resource), judged.ticks))
     return [p for p in found if p is not None]
 
 
@@ -103,7 +77,7 @@ def _on_a_curve(studied: Studied) -> bool:
     return Cause(studied.session.resource) is not Cause.LLC
 
 
-def curve_points(studied: Studied, *, measured_peak: bool = False) -> list[Point]:
+def curve_points(studied: Studied) -> list[Point]:
     """All points of a session that lie on the curve of its resource.
 
     Only of machines that had a neighbour in the session.  The others may be of another kind:
@@ -113,10 +87,7 @@ def curve_points(studied: Studied, *, measured_peak: bool = False) -> list[Point
     if not _on_a_curve(studied):
         return []
     visited = {j.case.machine for j in studied.cases if j.case.truth.label.is_contention}
-    found = (
-        *quiet_points(studied, measured_peak=measured_peak),
-        *case_points(studied, measured_peak=measured_peak),
-    )
+    found = (*quiet_points(studied), *case_points(studied))
     return [p for p in found if p.machine in visited]
 
 

@@ -66,6 +66,15 @@ class Fitted:
         )
 
 
+def study_untested(data: Dataset) -> list[Studied]:
+    """Every session as recorded, the backends' peaks not known to the product."""
+    return [
+        study(session, data.setting.percentile, PROBE, load_tested=False)
+        for session in data.sessions
+        if PROBE in tiers_of(session)
+    ]
+
+
 def study_all(data: Dataset) -> list[Studied]:
     """Every session in every tier that it can stand for."""
     percentile = data.setting.percentile

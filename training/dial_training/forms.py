@@ -7,14 +7,11 @@ resource given, so that neither detector nor classifier has a part in it:
     shape       c0 + c1 + c2 = 1, times T_x of the idle backend from its own quiet past: what
                 a model holds, for it carries over to other applications
     mm1         M/M/1's shape with the same scale: what the product does without training
-    peak        as shape, fitted and measured with rho_fg by the peak that a load test measured, as
-                the paper has it
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -55,7 +52,6 @@ def compare(studied: Sequence[Studied]) -> dict[str, dict[str, dict[str, float |
         "absolute": [(p, curves[p.resource]) for p in tested if p.resource in curves],
         "shape": _with_scale(tested, quiet[HELDOUT], shapes),
         "mm1": _with_scale(tested, quiet[HELDOUT], dict.fromkeys(shapes, MM1)),
-        "peak": _by_measured_peak(studied),
     }
     return {
         form: {
@@ -64,14 +60,6 @@ def compare(studied: Sequence[Studied]) -> dict[str, dict[str, dict[str, float |
         }
         for form, of in paired.items()
     }
-
-
-def _by_measured_peak(studied: Sequence[Studied]) -> _Paired:
-    quiet_of = partial(quiet_points, measured_peak=True)
-    points_of = partial(curve_points, measured_peak=True)
-    shapes = fit_shapes(_points(studied, TRAIN, points_of), _points(studied, TRAIN, quiet_of))
-    tested = _points(studied, HELDOUT, points_of)
-    return _with_scale(tested, _points(studied, HELDOUT, quiet_of), shapes)
 
 
 def _points(

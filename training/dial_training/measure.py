@@ -12,7 +12,7 @@ from dial_training.ablation import Ablation, ablate
 from dial_training.accuracy import UNSEEN, accuracy, product_curves
 from dial_training.card import alpha_of
 from dial_training.dataset import Dataset
-from dial_training.fit import TRAIN, study_all
+from dial_training.fit import TRAIN, study_all, study_untested
 from dial_training.replay import Studied, policy
 from dial_training.table import tabulate
 from dial_training.tiers import PROBE
@@ -62,7 +62,9 @@ def evaluate(data: Dataset, model: ModelDocument) -> Evaluation:
     unseen = _of_set(studied, UNSEEN)
     recorded = [each for each in studied if each.tier is PROBE]
     return Evaluation(
-        accuracy=accuracy(product, studied, table, cross_validate(table, alpha)),
+        accuracy=accuracy(
+            product, studied, table, cross_validate(table, alpha), untested=study_untested(data)
+        ),
         forms=forms.compare(recorded),
         ablation=ablate(table, tabulate(unseen) if unseen else None, alpha),
         points={

@@ -12,6 +12,12 @@ A case is judged from what was *learnt*, not from what happened before it:
 so that cases are independent of each other, of their order and of the rests between them.
 Plans are not applied (the shadow mode of the product): load stays even throughout.
 
+The product knows its backends' peaks, as where ``peak_rps`` is configured: training measures them
+before each session, and so can everybody who makes a load test.  Without one
+(``load_tested=False``) it has them by the utilisation law: of the lab's CPU that gives a rho_fg a
+fifth too high (an idle kernel works more for a request than a busy one), of its network one a
+quarter too low (how busy a link is cannot be seen).
+
 Where the lab put neighbours on several machines at once, to get as many cases out of one
 run, a case sees its own machine and those without a neighbour.  A real controller that sees
 most of its backends hit at once holds on purpose, and that is another experiment.
@@ -93,6 +99,8 @@ class Studied:
         The recording.
     tier
         The metrics that there were.
+    load_tested
+        Whether the product knows the backends' peaks.
     state
         Of the controller after the learning phase.
     quiet
@@ -103,6 +111,7 @@ class Studied:
 
     session: Session
     tier: Tier
+    load_tested: bool
     state: State
     quiet: dict[str, tuple[JudgedTick, ...]]
     cases: tuple[JudgedCase, ...]
@@ -135,13 +144,15 @@ def blind(percentile: float) -> Policy:
     return policy(nothing, percentile)
 
 
-def study(session: Session, percentile: float, tier: Tier = PROBE) -> Studied:
+def study(
+    session: Session, percentile: float, tier: Tier = PROBE, *, load_tested: bool = True
+) -> Studied:
     """Learn the quiet phase, then compare every interval of every case with it.
 
     No model has a part in it.  The lab knows that the learning phase is quiet, so a false
     alarm in it must not keep the controller from learning: there is no tree there either.
     """
-    product = blind(percentile)
+    product = _informed(blind(percentile), session, load_tested=load_tested)
     machines = frozenset(session.quiet_rps)
     at = [
         index
@@ -150,20 +161,26 @@ def study(session: Session, percentile: float, tier: Tier = PROBE) -> Studied:
     ]
     state, quiet = _fold(product, State(), _observations(session, at, machines, tier))
     cases = _judged(product, session, tier, state)
-    return Studied(session, tier, state, quiet, tuple(cases))
+    return Studied(session, tier, load_tested, state, quiet, tuple(cases))
 
 
 def judge_cases(product: Policy, studied: Studied) -> Iterator[JudgedCase]:
     """Every case of a session as the product judges it, each from the learnt state."""
-    return _judged(product, studied.session, studied.tier, studied.state)
+    informed = _informed(product, studied.session, load_tested=studied.load_tested)
+    return _judged(informed, studied.session, studied.tier, studied.state)
 
 
 def judge_part(
     product: Policy, studied: Studied, case: Case, at: Sequence[int]
 ) -> tuple[JudgedTick, ...]:
     """Some ticks of one case as the product judges them, from the learnt state."""
+    informed = _informed(product, studied.session, load_tested=studied.load_tested)
     observations = _observations(studied.session, at, _visible(case), studied.tier)
-    return _fold(product, studied.state, observations)[1][case.machine]
+    return _fold(informed, studied.state, observations)[1][case.machine]
+
+
+def _informed(product: Policy, session: Session, *, load_tested: bool) -> Policy:
+    return replace(product, peak_rps=session.quiet_rps if load_tested else {})
 
 
 def _judged(product: Policy, session: Session, tier: Tier, state: State) -> Iterator[JudgedCase]:

@@ -80,6 +80,12 @@ def _estimates(of: Mapping[str, Any]) -> Table:
     table.add_column("T_x under Eq. 1 off by", justify="right")
     table.add_column("rho_bg off by", justify="right")
     table.add_row("all", _percent(of["model_error"]), _figure(of["rho_bg_mae"]))
+    untested = of["without_load_test"]
+    table.add_row(
+        "all, without a load test",
+        _percent(untested["model_error"]),
+        _figure(untested["rho_bg_mae"]),
+    )
     errors, maes = of["model_error_per_resource"], of["rho_bg_mae_per_resource"]
     for resource in _sorted(errors | maes):
         table.add_row(resource, _percent(errors.get(resource)), _figure(maes.get(resource)))

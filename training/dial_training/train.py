@@ -8,7 +8,7 @@ from dial.model import ModelDocument, save_model
 from dial_training.accuracy import accuracy
 from dial_training.card import card
 from dial_training.dataset import Dataset, sha256
-from dial_training.fit import fit, study_all
+from dial_training.fit import fit, study_all, study_untested
 from dial_training.replay import policy
 
 
@@ -29,7 +29,9 @@ def train(data_path: Path, name: str) -> ModelDocument:
     studied = study_all(data)
     fitted = fit(studied)
     product = policy(fitted.model(name, {}), data.setting.percentile)
-    measured = accuracy(product, studied, fitted.table, fitted.cross_validation)
+    measured = accuracy(
+        product, studied, fitted.table, fitted.cross_validation, untested=study_untested(data)
+    )
     return fitted.model(name, card(data, sha256(data_path), fitted, measured))
 
 

@@ -42,8 +42,7 @@ class Point:
     contended
         Whether there was a neighbour.
     rho_fg
-        Mean over the time: the arrival rate over the backend's peak, or the product's own value
-        where no peak was given.
+        The product's own value, mean over the time.
     rho_bg
         True one; 0 without a neighbour.
     t_x_ms
@@ -78,8 +77,6 @@ def point(
     resource: Cause,
     ticks: Sequence[JudgedTick],
     rho_bg: float | None = None,
-    *,
-    peak_rps: float | None = None,
 ) -> Point | None:
     """All of some ticks in a row, of one machine.
 
@@ -88,7 +85,6 @@ def point(
     session, machine, resource : for the record.
     ticks : of the machine.
     rho_bg : what its neighbour takes; ``None`` without one.
-    peak_rps : saturation throughput, to have rho_fg from; ``None`` for the product's value.
 
     Returns
     -------
@@ -98,11 +94,7 @@ def point(
     if sum(tick.interval_s for tick in ticks) < _LEAST_S:
         return None
     known = [
-        (
-            window.t_x_ms,
-            window.rate_per_s / peak_rps if peak_rps else tick.verdict.rho_fg,
-            window.t_x_requests,
-        )
+        (window.t_x_ms, tick.verdict.rho_fg, window.t_x_requests)
         for tick in ticks
         if not isinstance((window := tick.seen.window).t_x_ms, NoData)
         and not isinstance(tick.verdict.rho_fg, NoData)
