@@ -43,7 +43,7 @@ from dial_lab.serving import (
 from dial_lab.topology import Machine, exclusive, host_cgroups, machines, place, private_directory
 
 POLICY = Policy("session", "roundrobin", interval_s=2.0, mode=Mode.SHADOW)
-"""As the policy ``dial``, but it never writes."""
+"""As ``dial``, but never writing, and with ticks of 2 s, as all sessions have been recorded."""
 
 REVISION = 2
 """Raised when the same plan comes to yield another recording: machines, links, programs, log.
