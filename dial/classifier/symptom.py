@@ -27,6 +27,10 @@ _INTERVALS = 3
 """Of a second: I/O pressure beside a neighbour on the disk, with a tenth of the load, was 1.0 to
 2.3 times the quiet one, and its mean over three seconds 1.2 and more in all but three of 25."""
 
+_MOST_UNSEEN = 10
+"""Intervals without a value after which the last ones say nothing: the agent has died, or no new
+connection is made any more whose time could be taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Symptom:
@@ -40,11 +44,14 @@ class Symptom:
         Of the tree.
     latest
         Values of the last intervals that had one.
+    unseen_intervals
+        Since the last of them.
     """
 
     feature: str
     threshold: float
     latest: tuple[float, ...] = ()
+    unseen_intervals: int = 0
 
     @property
     def shows(self) -> bool:
@@ -59,8 +66,11 @@ class Symptom:
         """After one more interval."""
         value = found[self.feature]
         if isinstance(value, NoData):
-            return self
-        return replace(self, latest=(*self.latest, value)[-_INTERVALS:])
+            unseen = self.unseen_intervals + 1
+            return replace(
+                self, latest=self.latest if unseen < _MOST_UNSEEN else (), unseen_intervals=unseen
+            )
+        return replace(self, latest=(*self.latest, value)[-_INTERVALS:], unseen_intervals=0)
 
 
 def symptom_of(tree: Tree, found: Mapping[str, Measured]) -> Symptom | None:

@@ -19,6 +19,8 @@ from dial.estimator import RhoBg
 from dial.queueing import MM1, RHO_MAX
 from dial.types import Cause, NoData
 
+_LEAST_INTERVALS = 2
+
 
 def find_cause(policy: Policy, known: BackendState, look: Look) -> Finding:
     """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
@@ -76,7 +78,8 @@ def engage(
         return Finding(Cause.NONE, found.rho_bg, (*found.why, beside.reason)), None
     settled = found.cause is known.suspect and found.cause is not Cause.UNKNOWN
     far = beside.exceeds(policy.guards.blind_rho_bg)
-    sure = signal.detected or (signal.likely and far)
+    # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
+    sure = signal.detected or (signal.likely and far and known.uneasy_intervals >= _LEAST_INTERVALS)
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
         why = (*found.why, "far slower than its siblings: load moves before the cause is known")

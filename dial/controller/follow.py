@@ -47,18 +47,21 @@ def follow(
     if contention.cause is Cause.UNKNOWN:
         known, contention = _name(policy, known, contention, look)
     reading = reading_of(policy, known, look, contention.cause)
+    stays = tick - contention.since_tick < least_stay_ticks(
+        contention.returns, 10 * policy.guards.return_ticks
+    )
     if isinstance(reading, NoData):
-        if tick - contention.read_tick >= policy.guards.expire_ticks:
+        if not stays and tick - contention.read_tick >= policy.guards.expire_ticks:
             why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
             return known, Finding(Cause.NONE, contention.rho_bg, (why,)), None
         return known, _held(contention), contention
     gone = _gone(policy, contention, reading, signal)
-    stayed = tick - contention.since_tick
-    if gone >= _enough(policy) and stayed >= least_stay_ticks(
-        contention.returns, 10 * policy.guards.return_ticks
-    ):
+    if gone >= _enough(policy) and not stays:
         return known, Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",)), None
     rho_bg = _refine(policy, contention.rho_bg, reading)
+    if stays and rho_bg.mean < contention.rho_bg.mean:
+        # It has only gone for a moment before: load stays away as from one that is there.
+        rho_bg = contention.rho_bg
     contention = replace(
         contention,
         rho_bg=rho_bg,
@@ -80,9 +83,10 @@ def _name(
     if isinstance(look.seen.sample, NoData):
         return known, contention
     cause, path = classify(policy.tree, look.features)
-    if cause.costs_capacity and cause is known.suspect:
+    # What a request costs in CPU time while load is shifted is no witness against a cache.
+    if cause.costs_capacity and cause is known.suspect and cause is not Cause.LLC:
         symptom = symptom_beside(policy, look, cause)
-        contention = replace(contention, cause=cause, evidence=path, symptom=symptom)
+        contention = replace(contention, cause=cause, evidence=path, symptom=symptom, gone=0.0)
     return replace(known, suspect=cause), contention
 
 

@@ -54,7 +54,8 @@ def judge(
         returns = contention.returns
         known, finding, contention = follow(policy, known, contention, look, signal, tick=tick)
         if contention is None:
-            known = replace(known, suspect=None, release=Release(tick, returns))
+            released = Release(tick, returns)
+            known = replace(known, suspect=None, uneasy_intervals=0, release=released)
         elif contention.cause is not Cause.UNKNOWN:
             known = replace(known, suspect=None)
     else:
@@ -98,10 +99,12 @@ def _detect(
 def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:
     """Remember a quiet interval."""
     memory = policy.memory_intervals
-    rate_per_s = seen.window.rate_per_s
-    peak_state = learn_peak(
-        known.peak, rate_per_s, utilisation(seen.sample), memory_intervals=memory
-    )
+    rate_per_s, peak_state = seen.window.rate_per_s, known.peak
+    if not isinstance(seen.window.t_x_ms, NoData):
+        # With next to no requests what the VM does for itself is all that would be learnt.
+        peak_state = learn_peak(
+            peak_state, rate_per_s, utilisation(seen.sample), memory_intervals=memory
+        )
     rho_fg = own_utilisation(seen, peak_rps(peak_state, policy.peak_rps.get(seen.name)))
     return replace(
         known,

@@ -35,14 +35,14 @@ def somebody_elses(state: State, observation: Observation) -> Yield | None:
     moved = [s for s in usable if s.weight != s.configured_weight]
     if state.yielded is not None and (moved or observation.tick < state.yielded.until_tick):
         return state.yielded
-    if not moved:
-        return None
     if state.shift is None:
+        if not moved:
+            return None
         what = ", ".join(f"{s.name} {s.weight} instead of {s.configured_weight}" for s in moved)
         return Yield(f"weights were set by somebody else: {what}", observation.tick)
     if state.epoch != observation.epoch:
         return None  # What a restart leaves is no writer's.
-    now = {s.name: s.weight for s in usable}
+    now = {b.server.name: b.server.weight for b in observation.backends}
     changed = changed_by_others(state.shift.weights, state.in_force, now)
     if not changed:
         return None

@@ -59,7 +59,7 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         Shares and weights wanted, the verdict on each backend, and which weights differ
         from those in force.
     """
-    quiet = state.shift is None
+    quiet = state.shift is None and all(b.contention is None for b in state.backends.values())
     known = {b.name: state.backends.get(b.name, BackendState()) for b in observation.backends}
     looks = {b.name: look_at(policy, known[b.name], b) for b in observation.backends}
     histories = {n: (*known[n].history, look.apparent) for n, look in looks.items()}

@@ -18,8 +18,8 @@ Formula
 
         S <- max(0, S + min(z, k + 0.49 h) - k),        detection while S >= h
 
-    Two intervals are never enough, and three that are far above are.  S >= h/2, for which two are
-    enough and one is not, is *likely*: it takes another witness.
+    After quiet intervals two are not enough, and three that are far above are.  S >= h/2, for which
+    two are enough, is *likely*: it takes another witness.
 
 Regimes
     quiet

@@ -114,5 +114,5 @@ def shares_of_weights(weights: Sequence[int]) -> NDArray[np.float64]:
     array = np.asarray(weights, dtype=np.float64)
     total = float(array.sum())
     if total <= 0.0:
-        return np.full(array.size, 1.0 / array.size)
+        return np.full(array.size, 1.0 / max(array.size, 1))
     return array / total

@@ -68,6 +68,14 @@ class Observer:
         self._epoch = balancer.epoch
         self._requests_total = {s.name: s.requests_total for s in balancer.servers}
 
+    def forget(self) -> None:
+        """Begin anew with the next tick: what came in since the last one was let go.
+
+        Without this the counters of all the time that was not seen would be one tick's arrivals.
+        """
+        self._requests_total = {}
+        self._recent.clear()
+
     def observe(
         self,
         balancer: BalancerState,

@@ -66,3 +66,11 @@ def test_the_mean_of_three_intervals_counts_and_one_without_a_value_changes_noth
 
 def test_what_was_never_known_does_not_show():
     assert not Symptom("cpu_wait_excess", 0.9).shows
+
+
+def test_what_has_not_been_seen_for_ten_intervals_no_longer_shows():
+    symptom = Symptom("cpu_wait_excess", 0.9).step(found(cpu_wait_excess=6.0))
+    for _ in range(9):
+        symptom = symptom.step(found())
+        assert symptom.shows
+    assert not symptom.step(found()).shows

@@ -141,3 +141,29 @@ def test_samples_of_a_tick_are_merged(observer):
     seen = observer.observe(balancer(s1=0), {"s1": [SAMPLE, later], "gone": [SAMPLE]}, 0.0, 2.0)
     assert only(seen).sample.cpu_usr_cores == 0.75
     assert only(seen).sample.interval_s == 2.0
+
+
+def test_after_time_that_was_not_seen_the_log_is_counted_and_not_the_counters(observer, windows):
+    observer.begin(balancer(s1=100))
+    observer.forget()
+    windows.add(requests("s1", [1.0] * 10))
+    window = only(observer.observe(balancer(s1=700), {}, 1.0, 1.0)).window
+    assert window.rate_per_s == 10.0
+    windows.add(requests("s1", [1.0] * 10))
+    assert only(observer.observe(balancer(s1=720), {}, 2.0, 1.0)).window.rate_per_s == 20.0
+
+
+def test_samples_and_the_rate_served_reach_back_two_seconds_where_ticks_are_shorter(
+    observer, windows
+):
+    observer.begin(balancer(s1=0))
+    served, seen = [], []
+    for tick, n in enumerate((10, 20, 40), start=1):
+        windows.add(requests("s1", [1.0] * n))
+        sample = AgentSample(float(tick), 1.0, **dict.fromkeys(METRIC_NAMES, float(n)))
+        samples = {"s1": (sample,)} if n != 40 else {}
+        backend = only(observer.observe(balancer(s1=0), samples, float(tick), 1.0))
+        served.append(backend.window.served_per_s)
+        seen.append(backend.sample.cpu_usr_cores)
+    assert served == [10.0, 15.0, 30.0]
+    assert seen == [10.0, 15.0, 20.0]  # the last tick has none of its own
