@@ -102,10 +102,10 @@ class Line:
         if self.weight == 0.0:
             return NoData("no quiet interval learnt")
         spread = self.weight * self.sum_nn - self.sum_n * self.sum_n
-        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 3 % the
-        # slope would be set by what the metric does for other reasons; Poisson arrivals alone
-        # vary by 10 % at a hundred requests an interval.
-        if spread > 1e-3 * self.sum_n * self.sum_n:
+        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 10 %, which
+        # Poisson arrivals alone make at a hundred requests an interval, the slope would be set by
+        # what the metric does for other reasons.
+        if spread > 1e-2 * self.sum_n * self.sum_n:
             beta = (self.weight * self.sum_ny - self.sum_n * self.sum_y) / spread
             alpha = (self.sum_y - beta * self.sum_n) / self.weight
             if beta <= 0.0:

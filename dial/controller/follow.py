@@ -83,8 +83,11 @@ def _name(
     if isinstance(look.seen.sample, NoData):
         return known, contention
     cause, path = classify(policy.tree, look.features)
-    # What a request costs in CPU time while load is shifted is no witness against a cache.
-    if cause.costs_capacity and cause is known.suspect and cause is not Cause.LLC:
+    cpu_time = look.apparent.cpu_time
+    # Of a backend with little load a request takes a little more CPU time for that alone.
+    cached = not isinstance(cpu_time, NoData) and cpu_time.mean >= policy.guards.engage_rho_bg
+    named = cause.costs_capacity and (cached or cause is not Cause.LLC)
+    if named and cause is known.suspect:
         symptom = symptom_beside(policy, look, cause)
         contention = replace(contention, cause=cause, evidence=path, symptom=symptom, gone=0.0)
     return replace(known, suspect=cause), contention
