@@ -198,7 +198,9 @@ def _folds(table: Table, unit: str) -> list[tuple[NDArray[np.intp], NDArray[np.i
     found = np.unique(groups).size
     if found < 2:
         raise DatasetError(f"rows of {found} {unit}: cross-validation needs at least 2")
-    folds = StratifiedGroupKFold(min(FOLDS, found), shuffle=True, random_state=_SEED)
+    rarest = int(np.unique(table.y, return_counts=True)[1].min())
+    count = min(FOLDS, found, max(rarest, 2))
+    folds = StratifiedGroupKFold(count, shuffle=True, random_state=_SEED)
     return list(folds.split(table.x, table.y, groups=groups))
 
 

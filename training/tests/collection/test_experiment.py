@@ -166,7 +166,8 @@ def test_shipped_heldout_intensities_and_loads_are_not_those_of_training() -> No
     for heldout, train in zip(drawn("heldout"), drawn("train"), strict=True):
         assert heldout
         assert not heldout & train
-    assert min(spec.plan.load for spec in shipped("heldout")) >= 0.3
+    # Estimates of rho_bg count from a rho_fg of 0.3 on.
+    assert len({spec.plan.load for spec in shipped("heldout") if spec.plan.load >= 0.3}) >= 2
 
 
 def test_shipped_experiments_have_the_cases_that_the_figures_rest_on() -> None:

@@ -106,7 +106,14 @@ def test_without_the_probe_a_cache_neighbour_is_told_by_the_cpu_time_or_not_at_a
     tiers = evaluation.accuracy["tiers"]
     assert set(tiers) == {"proc", "psi", "probe"}
     assert tiers["probe"]["cv_rows"] == tiers["proc"]["cv_rows"] > 0
-    assert {k: v for k, v in evaluation.accuracy.items() if k != "tiers"} == tiers["probe"]
+    apart = ("tiers", "without_load_test")
+    assert {k: v for k, v in evaluation.accuracy.items() if k not in apart} == tiers["probe"]
+
+
+def test_what_is_without_a_load_test_is_measured_on_the_same_cases(evaluation):
+    untested = evaluation.accuracy["without_load_test"]
+    assert untested["unseen_n"] == evaluation.accuracy["unseen_n"]
+    assert untested["model_error"] != evaluation.accuracy["model_error"]
 
 
 def test_the_model_on_disk_is_the_one_that_was_fitted(files, fitted):

@@ -37,7 +37,7 @@ def test_the_first_stage_is_what_the_controller_itself_makes_of_the_recording(se
     case = next(session.cases())
     state, verdicts = State(), []
     for observation in [*learnt, *(session.ticks[at].observation for at in case.at)]:
-        state, plan = step(PRODUCT, state, observation)
+        state, plan = step(replace(PRODUCT, peak_rps=session.quiet_rps), state, observation)
         verdicts.append(plan.backends[0].verdict)
     judged = by_case(judge_cases(PRODUCT, study(session, 90.0)))[case.case]
     assert [t.verdict for t in judged.ticks] == verdicts[len(learnt) :]
