@@ -7,6 +7,7 @@ PYTHON  ?= python3
 VENV    := .venv
 UV      := $(VENV)/bin/uv
 UV_PIN  := 0.13.8
+FUZZ_SECONDS ?= 60
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
 PACKAGES := dial-lb dial-lb-haproxy dial-lab dial-training
 EDITABLE := -e . -e lb-adapters/haproxy -e lab
@@ -14,7 +15,7 @@ EDITABLE_DEV := -e training
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   $(PACKAGES:%=--no-emit-package %) --custom-compile-command "make lock" --group build
 
-.PHONY: help setup setup-dev lock demo test check reference bench clean
+.PHONY: help setup setup-dev lock demo test check reference bench fuzz clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -61,6 +62,9 @@ reference: setup ## docs/reference from the code
 bench: setup-dev ## every benchmark, one line of JSON each
 	@for module in $$(ls benchmarks/*.py | grep -v __init__ | xargs -n1 basename | sed 's/\.py$$//'); do \
 	  echo "== $$module"; $(VENV)/bin/python -m benchmarks.$$module --json | tail -1; done
+
+fuzz: setup-dev ## every parser for FUZZ_SECONDS (60) each; what breaks one is left in out/fuzz/found
+	@$(VENV)/bin/python -m tests.fuzz.run --seconds $(FUZZ_SECONDS)
 
 clean: ## the environment and everything that runs leave behind
 	rm -rf $(VENV) out build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -90,6 +90,15 @@ class Metrics:
             "dial_balancer_unreachable_total",
             "Times the load balancer could not be read or written.",
         )
+        self.lease_failures = counter(
+            "dial_lease_failures_total",
+            "Times the lease could not be written, so that no weights were either.",
+        )
+        self.lease_lapses = counter(
+            "dial_lease_lapses_total",
+            "Times no tick was completed for as long as a lease lasts (a hung process, a machine "
+            "that slept, a balancer that was away), after which the controller began again.",
+        )
         # A labelled series that appears with its first event hides that event from rate().
         for reason in REASONS:
             self.sample_batches_refused.labels(reason)

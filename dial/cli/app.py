@@ -38,6 +38,7 @@ _EPILOG = (
 
 BUILT_IN = {
     "controller": "Run the control loop: read, infer, plan, write weights.",
+    "watchdog": "Put the configured weights back when the controller has died.",
     "agent": "Sample this VM and post to the controller.",
     "check": "Check the configuration and the load balancer's.",
     "status": "Show a running controller at a glance.",

@@ -15,8 +15,13 @@ from dial.detector import Signal
 from dial.estimator import Reading, RhoBg, departed
 from dial.types import Cause, NoData
 
-_SURELY, _SURELY_AGAINST_THE_SYMPTOM = 1.0, 3.0
+_SURELY = 1.0
 """Standard deviations of the estimate by which load may be split as if the neighbour took more."""
+
+_DECAY = 0.001
+"""Of rho_bg in a tick, where a symptom says whether the neighbour is there: 0.06 in a minute.
+With a backend's load the effect of a neighbour on T_x fades, and with it the estimate, but not the
+neighbour: of one that took 0.66 of a disk the estimate fell to 0.25 in half a minute."""
 
 
 def follow(
@@ -106,7 +111,8 @@ def _gone(policy: Policy, contention: Contention, reading: Reading, signal: Sign
     if _shows(contention):
         return 0.0
     # One that takes little is still there; less than this would not have been noticed.
-    strength = max(contention.rho_bg.value, policy.guards.engage_rho_bg)
+    now = contention.rho_bg.value if contention.symptom is None else contention.in_use
+    strength = max(now, policy.guards.engage_rho_bg)
     return departed(
         contention.gone,
         reading,
@@ -124,11 +130,12 @@ def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:
 
 
 def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg) -> float:
-    """Up with the estimate at once; down when it is surely lower."""
+    """Up with the estimate at once; down when it is surely lower, or slowly beside a symptom."""
     if policy.strategies.estimate == "interval":
         return rho_bg.value
-    deviations = _SURELY_AGAINST_THE_SYMPTOM if _shows(contention) else _SURELY
-    surely = min(max(rho_bg.mean + deviations * rho_bg.sd, 0.0), 1.0)
+    if contention.symptom is not None:
+        return max(rho_bg.value, contention.in_use - _DECAY)
+    surely = min(max(rho_bg.mean + _SURELY * rho_bg.sd, 0.0), 1.0)
     return max(rho_bg.value, min(contention.in_use, surely))
 
 

@@ -17,6 +17,7 @@ last line is cut short, and the reader says so.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -193,9 +194,19 @@ class Recording:
 
     def _parse(self, number: int, line: bytes) -> dict[str, object]:
         try:
-            document = json.loads(line)
+            document = json.loads(line, parse_float=_finite, parse_constant=_finite)
         except ValueError as error:
             raise RecordingError(f"{self.path}, line {number}: not JSON: {error}") from error
+        except RecursionError as error:
+            raise RecordingError(f"{self.path}, line {number}: nested too deeply") from error
         if not isinstance(document, dict):
             raise RecordingError(f"{self.path}, line {number}: want an object")
         return document
+
+
+def _finite(text: str) -> float:
+    """A number as JSON has it: json alone would take NaN, and 1e999 as infinite."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:20]} is not a finite number")
+    return number

@@ -1,13 +1,8 @@
-"""The runtime: the only place that schedules, sleeps or talks to anything.
+"""The runtime: the only place that schedules and sleeps.
 
 One process, one event loop, three tasks: the log reader fills windows, the HTTP service
-fills the inbox, and the tick loop empties both, asks ``step``, and applies the plan.  The
-request path is never touched: whatever dies here, the balancer goes on with the weights
-it has.
-
-A tick that cannot read the balancer makes no plan: its windows and samples are let go
-(they describe an interval nobody can place), the trouble is shown, and the next tick
-tries again.
+fills the inbox, and the tick loop empties both, asks ``step``, and applies the plan
+(:mod:`dial.controller.control`).
 """
 
 from __future__ import annotations
@@ -16,178 +11,28 @@ import asyncio
 import contextlib
 import math
 import signal
-from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
+from collections.abc import AsyncIterator
 
 import structlog
 
 from dial.adapter import Adapter, load_adapter
 from dial.clock import Clock, SystemClock
-from dial.controller.policy import Policy, PolicySource
-from dial.controller.recording import Recorder
+from dial.controller.control import Controller
+from dial.controller.policy import PolicySource
 from dial.controller.snapshot import Publisher, Snapshot
-from dial.controller.state import State
-from dial.controller.step import step
 from dial.errors import BalancerError
 from dial.intake.inbox import SampleInbox
+from dial.lease import LeaseFile
 from dial.metrics import Metrics
 from dial.model import load_model, model_path
 from dial.service.app import create_app
 from dial.service.server import serve
 from dial.service.token import load_token
 from dial.settings import Settings
-from dial.telemetry import Observer, RequestWindows
-from dial.types import ApplyReport, BalancerState, Mode, Observation, Plan
+from dial.telemetry import RequestWindows
+from dial.types import Mode
 
 log = structlog.get_logger("dial.controller")
-
-
-class Controller:
-    """The tick: read, observe, step, record, apply, publish.
-
-    Parameters
-    ----------
-    settings, source : as configured.
-    adapter : the load balancer.
-    windows, inbox : filled by the log reader and the service.
-    publisher, metrics : what is shown.
-    clock : for wall time only; the loop around decides when a tick is due.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        source: PolicySource,
-        *,
-        adapter: Adapter,
-        windows: RequestWindows,
-        inbox: SampleInbox,
-        publisher: Publisher,
-        metrics: Metrics,
-        clock: Clock,
-    ) -> None:
-        self._settings = settings
-        self._policy = Policy.of(source)
-        self._adapter = adapter
-        self._windows = windows
-        self._inbox = inbox
-        self._publisher = publisher
-        self._metrics = metrics
-        self._clock = clock
-        self._observer = Observer(windows, self._policy.model_checksum)
-        self._recorder = Recorder(settings.record, source) if settings.record.path else None
-        self._state = State()
-        self._report: ApplyReport | None = None
-
-    async def begin(self) -> None:
-        """Read the balancer for the first time: what lies before is nobody's interval.
-
-        Raises
-        ------
-        BalancerError
-            If it cannot be read: a controller that starts blind is misconfigured.
-        """
-        balancer = await self._adapter.read()
-        self._let_go()
-        self._observer.begin(balancer)
-        self._inbox.set_backends([server.name for server in balancer.servers])
-
-    async def tick(self, interval_s: float) -> None:
-        """Do one tick over the last ``interval_s`` seconds; trouble is shown, not raised."""
-        with self._metrics.tick_duration.time():
-            try:
-                balancer = await self._adapter.read()
-            except BalancerError as error:
-                self._metrics.balancer_unreachable.inc()
-                self._let_go()
-                self._publish(trouble=str(error))
-            else:
-                await self._tick(balancer, interval_s)
-        self._metrics.ticks.inc()
-
-    async def _tick(self, balancer: BalancerState, interval_s: float) -> None:
-        self._inbox.set_backends([server.name for server in balancer.servers])
-        now_s = self._clock.now_s()
-        samples = self._inbox.take(now_s)
-        observation = self._observer.observe(balancer, samples, now_s, interval_s)
-        before = self._state
-        self._state, plan = step(self._policy, before, observation)
-        self._metrics.plans.labels(plan.action).inc()
-        self._record(lambda recorder: recorder.tick(before, observation, plan))
-        trouble = await self._apply(plan)
-        self._publish(observation=observation, plan=plan, trouble=trouble)
-
-    async def end(self) -> None:
-        """Put the configured weights back if load is shifted, and close the recording.
-
-        Whoever stops the controller gets the balancer as the admin configured it; nobody
-        would be there to end the shift when the neighbour leaves.
-        """
-        if self._state.shift is not None and self._settings.mode is Mode.ENFORCE:
-            try:
-                balancer = await self._adapter.read()
-                configured = {s.name: s.configured_weight for s in balancer.servers if s.usable}
-                await self._write(configured, version=self._observer.tick + 1)
-            except BalancerError as error:
-                log.error("weights could not be put back", error=str(error))
-        self._record(Recorder.close)
-
-    async def _apply(self, plan: Plan) -> str | None:
-        """Write what differs, in enforce mode; returns the trouble, if any."""
-        if not plan.changes or self._settings.mode is not Mode.ENFORCE:
-            return None
-        try:
-            report = await self._write(dict(plan.changes), version=plan.tick)
-        except BalancerError as error:
-            self._metrics.balancer_unreachable.inc()
-            return f"plan not applied: {error}"
-        return None if report.ok else f"weights not taken: {dict(report.failures)}"
-
-    async def _write(self, weights: dict[str, int], version: int) -> ApplyReport:
-        report = await self._adapter.apply(weights, version=version)
-        self._report = report
-        self._record(lambda recorder: recorder.applied(report))
-        in_effect = dict(report.in_effect)
-        for name, weight in report.wanted:
-            result = "ok" if in_effect.get(name) == weight else "failed"
-            self._metrics.weight_writes.labels(result).inc()
-        log.info("weights written", version=version, in_effect=in_effect, ok=report.ok)
-        return report
-
-    def _record(self, write: Callable[[Recorder], None]) -> None:
-        """Write to the recording; a full disk ends the recording, never the control."""
-        if self._recorder is None:
-            return
-        try:
-            write(self._recorder)
-        except OSError as error:
-            self._recorder = None
-            log.error("recording ended", path=str(self._settings.record.path), error=str(error))
-
-    def _let_go(self) -> None:
-        """Forget what came in since the last tick: nobody can place it any more."""
-        self._windows.clear()
-        self._inbox.take(self._clock.now_s())
-
-    def _publish(
-        self,
-        *,
-        observation: Observation | None = None,
-        plan: Plan | None = None,
-        trouble: str | None = None,
-    ) -> None:
-        if trouble:
-            log.warning("tick in trouble", trouble=trouble)
-        self._publisher.publish(
-            replace(
-                self._publisher.current,
-                at_s=self._clock.now_s(),
-                observation=observation,
-                plan=plan,
-                report=self._report,
-                trouble=trouble,
-            )
-        )
 
 
 async def read_log(adapter: Adapter, windows: RequestWindows, metrics: Metrics) -> None:
@@ -233,17 +78,32 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         settings, publisher=publisher, inbox=inbox, metrics=metrics, clock=clock, token=token
     )
     stop = _stop_on_signals()
-    async with _closing(adapter), serve(app, settings.api) as port:
-        reader = asyncio.create_task(read_log(adapter, windows, metrics), name="log reader")
-        log.info("started", service=settings.service, mode=settings.mode, port=port)
-        try:
-            await controller.begin()
-            await _tick_until(stop, reader, controller, settings.interval_s, clock)
-        finally:
-            await controller.end()
-            reader.cancel()
-            await asyncio.gather(reader, return_exceptions=True)
-            log.info("stopped")
+    with _sole_writer(settings):
+        async with _closing(adapter), serve(app, settings.api) as port:
+            reader = asyncio.create_task(read_log(adapter, windows, metrics), name="log reader")
+            log.info("started", service=settings.service, mode=settings.mode, port=port)
+            try:
+                await controller.begin()
+                await _tick_until(stop, reader, controller, settings.interval_s, clock)
+            finally:
+                await controller.end()
+                reader.cancel()
+                await asyncio.gather(reader, return_exceptions=True)
+                log.info("stopped")
+
+
+def _sole_writer(settings: Settings) -> contextlib.AbstractContextManager[None]:
+    """Be the only controller on this machine that writes the weights of the service."""
+    if settings.mode is not Mode.ENFORCE:
+        return contextlib.nullcontext()
+    file = LeaseFile.of(settings)
+    if file is None:
+        log.warning(
+            "no lease.path is configured: if this controller is killed while load is shifted, "
+            "its weights stay in force"
+        )
+        return contextlib.nullcontext()
+    return file.sole_writer()
 
 
 async def _tick_until(

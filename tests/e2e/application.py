@@ -56,8 +56,7 @@ class Member:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._serving.add(asyncio.current_task())
         try:
-            await reader.readuntil(b"\r\n\r\n")
-            await asyncio.sleep(self.delay_s)
+            await self.answer(await reader.readuntil(b"\r\n\r\n"))
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
             await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
@@ -65,6 +64,10 @@ class Member:
         finally:
             writer.close()
             self._serving.discard(asyncio.current_task())
+
+    async def answer(self, head: bytes) -> None:
+        """Take the time that a request takes."""
+        await asyncio.sleep(self.delay_s)
 
     async def close(self) -> None:
         self._server.close()
@@ -74,6 +77,8 @@ class Member:
 
 class Proxy:
     """HAProxy in front of the members, with the lines that the adapter asks for."""
+
+    mode: tuple[str, ...] = ("-db",)
 
     def __init__(self, directory: Path, members: dict[str, Member]) -> None:
         self.directory = directory
@@ -111,7 +116,7 @@ backend {service}
         file.write_text(config or self.config())
         with (self.directory / "haproxy.err").open("ab") as errors:
             self._process = await asyncio.create_subprocess_exec(
-                "haproxy", "-db", "-f", str(file), stderr=errors
+                "haproxy", *self.mode, "-f", str(file), stderr=errors
             )
 
         async def serving() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from ipaddress import IPv6Address
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -19,7 +20,9 @@ LatencyEnd = Literal["total", "first-byte"]
 # a ";" or a line break in a name would be a second command on the runtime socket.
 NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
-_HOST_PORT = re.compile(r"//(\[[0-9A-Fa-f:.%]+\]|[^/:\s]+):(\d{1,5})")
+# Labels of 1 to 63 characters: looking up any other host is no OSError but a UnicodeError.
+_LABEL = r"[A-Za-z0-9_-]{1,63}"
+_HOST_PORT = re.compile(rf"//(?:\[(.+)\]|({_LABEL}(?:\.{_LABEL})*\.?)):([0-9]{{1,5}})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +61,9 @@ class Address:
                     return cls(scheme=with_path, path=rest)
             case ("tcp" | "syslog") as with_port if with_port in schemes:
                 found = _HOST_PORT.fullmatch(rest)
-                if found and 0 < int(found[2]) < 65_536:
-                    return cls(scheme=with_port, host=found[1].strip("[]"), port=int(found[2]))
+                if found and 0 < int(found[3]) < 65_536:
+                    host = found[2] or str(IPv6Address(found[1]))
+                    return cls(scheme=with_port, host=host, port=int(found[3]))
         raise ValueError
 
 
@@ -184,7 +188,7 @@ def read_options(service: str, options: Mapping[str, object]) -> Options:
         return Options.model_validate(dict(options))
     except ValidationError as error:
         wrong = "; ".join(
-            f"adapter.options.{'.'.join(map(str, problem['loc']))}"
+            f"adapter.options.{_shown('.'.join(map(str, problem['loc'])))}"
             + ("" if problem["type"] == "missing" else f" = {problem['input']!r}")
             + f": {problem['msg'].removeprefix('Value error, ')}"
             for problem in error.errors(include_url=False, include_context=False)
@@ -193,3 +197,8 @@ def read_options(service: str, options: Mapping[str, object]) -> Options:
         if any(p["type"] == "extra_forbidden" for p in error.errors()):
             wrong += f" (options are: {known})"
         raise SettingError(wrong) from error
+
+
+def _shown(name: str) -> str:
+    """A name from a file, which may hold line breaks, on one line."""
+    return name if name.isprintable() else repr(name)

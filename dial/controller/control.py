@@ -1,0 +1,277 @@
+"""What the controller does once an interval: read, observe, step, record, apply, publish.
+
+The request path is never touched: whatever fails here, the balancer goes on with the weights
+it has.
+
+A tick that cannot read the balancer makes no plan: its windows and samples are let go
+(they describe an interval nobody can place), the trouble is shown, and the next tick
+tries again.
+
+Weights of its own are written under a lease (:mod:`dial.lease`), renewed in every tick that
+has read the balancer.  After a start, and after a time without ticks that was long enough
+for the lease to expire (a hung process that runs again, a machine that slept, a balancer
+that was away), the controller begins from what is in force now: weights that somebody has
+put back meanwhile are not written again without new evidence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import structlog
+
+from dial.adapter import Adapter
+from dial.clock import Clock
+from dial.controller.checkpoint import Checkpoints, in_force, without_shift
+from dial.controller.policy import Policy, PolicySource
+from dial.controller.recording import Recorder
+from dial.controller.snapshot import Publisher
+from dial.controller.state import State
+from dial.controller.step import step
+from dial.errors import BalancerError, DialError, SettingError
+from dial.intake.inbox import SampleInbox
+from dial.lease import LeaseFile, LeaseHolder, Moment
+from dial.metrics import Metrics
+from dial.settings import Settings
+from dial.telemetry import Observer, RequestWindows
+from dial.types import ApplyReport, BalancerState, Mode, Observation, Plan
+
+log = structlog.get_logger("dial.controller")
+
+
+class Controller:
+    """The tick: read, observe, step, record, apply, publish.
+
+    Parameters
+    ----------
+    settings, source : as configured.
+    adapter : the load balancer.
+    windows, inbox : filled by the log reader and the service.
+    publisher, metrics : what is shown.
+    clock : for wall time only; the loop around decides when a tick is due.
+    now : the time that leases go by.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        source: PolicySource,
+        *,
+        adapter: Adapter,
+        windows: RequestWindows,
+        inbox: SampleInbox,
+        publisher: Publisher,
+        metrics: Metrics,
+        clock: Clock,
+        now: Callable[[], Moment] = Moment.now,
+    ) -> None:
+        self._settings = settings
+        self._policy = Policy.of(source)
+        self._adapter = adapter
+        self._windows = windows
+        self._inbox = inbox
+        self._publisher = publisher
+        self._metrics = metrics
+        self._clock = clock
+        self._observer = Observer(windows, self._policy.model_checksum)
+        self._recorder = Recorder(settings.record, source) if settings.record.path else None
+        # In shadow mode nothing is written, so there is nothing to hold or to go on with.
+        self._holder: LeaseHolder | None = None
+        self._checkpoints: Checkpoints | None = None
+        if settings.mode is Mode.ENFORCE:
+            file = LeaseFile.of(settings)
+            self._holder = LeaseHolder(settings.service, settings.lease_expires_s, file, now)
+            if file is not None:
+                self._checkpoints = Checkpoints(
+                    file.beside("state"), settings, self._policy.model_checksum, now
+                )
+        self._state = State()
+        self._report: ApplyReport | None = None
+        self._begun = False
+
+    async def begin(self) -> None:
+        """Read the balancer for the first time, and go on from what the last controller left.
+
+        Raises
+        ------
+        BalancerError
+            If it cannot be read: a controller that starts blind is misconfigured.
+        SettingError
+            If the lease is that of another service.
+        """
+        if self._holder is not None:
+            try:
+                self._holder.take_over()
+            except SettingError:
+                raise
+            except DialError as error:
+                log.warning("nobody knows which weights in force are DIAL's", error=str(error))
+        if self._checkpoints is not None:
+            self._state, self._observer.tick = self._checkpoints.load()
+        await self._begin_from(await self._adapter.read())
+        self._begun = True
+
+    async def _begin_from(self, balancer: BalancerState) -> None:
+        """Begin, now or again, from what is in force; what lies before is nobody's interval."""
+        self._let_go()
+        self._observer.begin(balancer)
+        self._inbox.set_backends([server.name for server in balancer.servers])
+        # The state is not what the last tick left, so a replay has to start here.
+        self._record(Recorder.close)
+        shift = self._state.shift
+        if shift is not None and not in_force(shift, balancer):
+            log.info("weights were put back meanwhile; the neighbour has to be found again")
+            self._state = without_shift(self._state)
+        if self._holder is not None:
+            if self._state.shift is None and (ours := self._holder.to_put_back(balancer)):
+                await self._write(ours, version=self._observer.tick)
+            self._renew(self._holder, balancer)
+
+    async def tick(self, interval_s: float) -> None:
+        """Do one tick over the last ``interval_s`` seconds; trouble is shown, not raised."""
+        with self._metrics.tick_duration.time():
+            try:
+                balancer = await self._adapter.read()
+                lapsed = self._holder is not None and self._holder.lapsed
+                if lapsed:
+                    await self._begin_from(balancer)
+            except BalancerError as error:
+                self._metrics.balancer_unreachable.inc()
+                self._let_go()
+                self._publish(trouble=str(error))
+            else:
+                if lapsed:
+                    self._metrics.lease_lapses.inc()
+                    self._publish(trouble=f"begins again: {self._lapse}")
+                else:
+                    await self._tick(balancer, interval_s)
+        self._metrics.ticks.inc()
+
+    async def _tick(self, balancer: BalancerState, interval_s: float) -> None:
+        self._inbox.set_backends([server.name for server in balancer.servers])
+        now_s = self._clock.now_s()
+        samples = self._inbox.take(now_s)
+        observation = self._observer.observe(balancer, samples, now_s, interval_s)
+        before = self._state
+        self._state, plan = step(self._policy, before, observation)
+        self._metrics.plans.labels(plan.action).inc()
+        self._record(lambda recorder: recorder.tick(before, observation, plan))
+        trouble = await self._apply(plan, balancer)
+        self._publish(observation=observation, plan=plan, trouble=trouble)
+
+    async def end(self) -> None:
+        """Put the configured weights back if load is shifted, and close the recording.
+
+        Whoever stops the controller gets the balancer as the admin configured it; nobody
+        would be there to end the shift when the neighbour leaves.  If the balancer cannot be
+        reached, the lease is left to the watchdog.
+        """
+        if not self._begun:
+            return
+        if self._holder is not None:
+            try:
+                balancer = await self._adapter.read()
+                ours = self._holder.to_put_back(balancer)
+                if ours:
+                    await self._write(ours, version=self._observer.tick + 1)
+                    balancer = await self._adapter.read()
+                self._holder.renew(balancer, {})
+            except (BalancerError, OSError) as error:
+                log.error("weights could not be put back", error=str(error))
+        if self._checkpoints is not None:
+            self._checkpoints.write(without_shift(self._state), self._observer.tick)
+        self._record(Recorder.close)
+
+    async def _apply(self, plan: Plan, balancer: BalancerState) -> str | None:
+        """Write what differs, in enforce mode; returns the trouble, if any."""
+        if self._holder is None:
+            return None
+        if self._holder.lapsed:
+            # Stopped since the balancer was read: the next tick begins from what is in force.
+            return f"plan not applied: {self._lapse}"
+        trouble, changes = None, dict(plan.changes)
+        if not self._renew(self._holder, balancer):
+            trouble = "plan not applied: its lease cannot be written"
+            changes = self._holder.to_put_back(balancer)
+            if changes:
+                # Our own doing: the next tick must not take it for somebody else's.
+                self._state = without_shift(self._state)
+                self._record(Recorder.close)
+        elif self._state.shift is None:
+            # A server that was out of service during the release still has our weight.
+            changes = self._holder.to_put_back(balancer) | changes
+        if not changes:
+            return trouble
+        try:
+            report = await self._write(changes, version=plan.tick)
+        except BalancerError as error:
+            self._metrics.balancer_unreachable.inc()
+            return f"plan not applied: {error}"
+        return trouble if report.ok else f"weights not taken: {dict(report.failures)}"
+
+    @property
+    def _lapse(self) -> str:
+        assert self._holder is not None  # noqa: S101 - asked of a holder only
+        return f"no tick was completed for the lease's {self._holder.expires_s:g} s"
+
+    def _renew(self, holder: LeaseHolder, balancer: BalancerState) -> bool:
+        """Keep what the next controller needs, then renew the lease; false if that failed."""
+        if self._checkpoints is not None:
+            self._checkpoints.keep(self._state, self._observer.tick)
+        wanted = self._state.shift.weights if self._state.shift else {}
+        usable = {server.name for server in balancer.servers if server.usable}
+        try:
+            holder.renew(balancer, {n: w for n, w in wanted.items() if n in usable})
+        except OSError as error:
+            self._metrics.lease_failures.inc()
+            log.error("lease not written", error=str(error))
+            return False
+        return True
+
+    async def _write(self, weights: dict[str, int], version: int) -> ApplyReport:
+        report = await self._adapter.apply(weights, version=version)
+        self._report = report
+        self._record(lambda recorder: recorder.applied(report))
+        in_effect = dict(report.in_effect)
+        for name, weight in report.wanted:
+            result = "ok" if in_effect.get(name) == weight else "failed"
+            self._metrics.weight_writes.labels(result).inc()
+        log.info("weights written", version=version, in_effect=in_effect, ok=report.ok)
+        return report
+
+    def _record(self, write: Callable[[Recorder], None]) -> None:
+        """Write to the recording; a full disk ends the recording, never the control."""
+        if self._recorder is None:
+            return
+        try:
+            write(self._recorder)
+        except OSError as error:
+            self._recorder = None
+            log.error("recording ended", path=str(self._settings.record.path), error=str(error))
+
+    def _let_go(self) -> None:
+        """Forget what came in since the last tick: nobody can place it any more."""
+        self._windows.clear()
+        self._observer.forget()
+        self._inbox.take(self._clock.now_s())
+
+    def _publish(
+        self,
+        *,
+        observation: Observation | None = None,
+        plan: Plan | None = None,
+        trouble: str | None = None,
+    ) -> None:
+        if trouble:
+            log.warning("tick in trouble", trouble=trouble)
+        self._publisher.publish(
+            replace(
+                self._publisher.current,
+                at_s=self._clock.now_s(),
+                observation=observation,
+                plan=plan,
+                report=self._report,
+                trouble=trouble,
+            )
+        )
