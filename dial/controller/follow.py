@@ -8,7 +8,7 @@ from dial.classifier import classify
 from dial.controller.engage import symptom_beside
 from dial.controller.finding import Finding
 from dial.controller.guards import least_stay_ticks
-from dial.controller.look import Look, reading_of
+from dial.controller.look import Look, drains, reading_of
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
@@ -60,6 +60,8 @@ def follow(
             why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
             return known, Finding(Cause.NONE, contention.rho_bg, (why,)), None
         return known, _held(contention), contention
+    if reading.percentile is not None and drains(look.seen):
+        return known, _held(contention), replace(contention, read_tick=tick)
     gone = _gone(policy, contention, reading, signal)
     if gone >= _enough(policy) and not stays:
         return known, Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",)), None

@@ -17,6 +17,10 @@ from dial.estimator import SLOWDOWN, Reading, RhoBg, peak_rps, utilisation
 from dial.queueing import MM1, TailCurve
 from dial.types import BackendObservation, Cause, Measured, NoData
 
+_DRAINS = 1.25
+"""With 25 requests a second that is chance in one of ten intervals, which then are not read; beside
+a backlog that load has left it is 1.5 to 5."""
+
 _OUT = NoData("the balancer does not use it")
 
 
@@ -72,6 +76,15 @@ def own_utilisation(seen: BackendObservation, peak: Measured) -> Measured:
     if isinstance(peak, NoData):
         return utilisation(seen.sample)
     return min(1.0, seen.window.rate_per_s / peak)
+
+
+def drains(seen: BackendObservation) -> bool:
+    """Whether the backend serves what waited: more requests end than arrive.
+
+    Their response times are those of the load that they came with, not of the present one.
+    """
+    served = seen.window.served_per_s
+    return not isinstance(served, NoData) and served > _DRAINS * seen.window.rate_per_s
 
 
 def reading_of(policy: Policy, known: BackendState, look: Look, cause: Cause) -> Reading | NoData:

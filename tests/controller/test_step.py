@@ -432,6 +432,20 @@ def test_load_is_handed_back_in_part_when_the_neighbour_surely_takes_less(make_s
     assert before + 0.01 < after < 1 / 3
 
 
+def test_response_times_of_a_backlog_that_load_has_left_say_nothing(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    before = service.state.backends["s1"].contention
+    for _ in range(3):
+        observation = service.observe({"s1": 100.0})
+        victim = observation.backends[0]
+        window = replace(victim.window, served_per_s=2.0 * victim.window.rate_per_s)
+        draining = replace(victim, window=window)
+        observation = replace(observation, backends=(draining, *observation.backends[1:]))
+        service.state, _ = step(service.policy, service.state, observation)
+    assert service.state.backends["s1"].contention.rho_bg == before.rho_bg
+
+
 def test_no_load_is_handed_back_while_the_symptom_shows(service):
     """Of a disk that is hardly used T_x is as in quiet times although the neighbour stays."""
     service.rho_bg["s1"] = 0.6
