@@ -61,7 +61,7 @@ def follow(
             return known, Finding(Cause.NONE, contention.rho_bg, (why,)), None
         return known, _held(contention), contention
     if reading.percentile is not None and drains(look.seen):
-        return known, _held(contention), replace(contention, read_tick=tick)
+        return known, _held(contention), contention
     gone = _gone(policy, contention, reading, signal)
     if gone >= _enough(policy) and not stays:
         return known, Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",)), None

@@ -83,8 +83,8 @@ def drains(seen: BackendObservation) -> bool:
 
     Their response times are those of the load that they came with, not of the present one.
     """
-    served = seen.window.served_per_s
-    return not isinstance(served, NoData) and served > _DRAINS * seen.window.rate_per_s
+    served, arrived = seen.window.served_per_s, seen.window.rate_per_s
+    return not isinstance(served, NoData) and 0.0 < _DRAINS * arrived < served
 
 
 def reading_of(policy: Policy, known: BackendState, look: Look, cause: Cause) -> Reading | NoData:

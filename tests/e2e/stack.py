@@ -73,6 +73,7 @@ floor_share = 0.5
 max_step = 1.0
 engage_rho_bg = 0.5
 release_evidence = 1.0
+blind_rho_bg = {own.get("blind_rho_bg", "0.4")}
 [record]
 path = "{self.directory}/ticks.jsonl"
 """

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stack(haproxy: None) -> AsyncIterator[Stack]:
     """In mid-suspicion: see the module."""
-    async with start_stack(interval_s="0.2") as stack:
+    async with start_stack(interval_s="0.2", blind_rho_bg="1.0") as stack:
         await stack.learnt()
         stack.silent.add("s1")
         stack.members["s1"].delay_s = SLOW_S

@@ -65,6 +65,8 @@ async def test_the_readme_leads_from_an_existing_haproxy_to_a_controller_that_sh
             "/run/haproxy/dial.sock": str(proxy.runtime),
             "127.0.0.1:5140": f"{proxy.log_host}:{proxy.log_port}",
             "/etc/dial/token": str(config.with_name("token")),
+            "/var/lib/dial/app.lease": str(config.with_name("app.lease")),
+            "/etc/haproxy/haproxy.cfg": str(stack.directory / "before.cfg"),
             "dial.toml": str(config),
             "FILE": str(config.with_name("token")),
         }
@@ -74,9 +76,10 @@ async def test_the_readme_leads_from_an_existing_haproxy_to_a_controller_that_sh
                 text = text.replace(theirs, mine)
             return text
 
-        check, controller, agent, agent_once, status, explain = (
+        check_file, check, controller, agent, agent_once, status, explain, watchdog = (
             [adapted(word) for word in command[1:]] for command in commands()
         )
+        assert watchdog == ["watchdog", "--config", str(config)]
         servers = proxy.config().split("\nbackend app\n")[1]
         existing = f"""
 global
@@ -95,7 +98,14 @@ backend app
         proxy.runtime.unlink()
         await proxy.start(existing)
 
-        # 1 and 2, before the lines are there: each one that is missing is named.
+        # 1, before the lines are there: each one that is missing is named, of the file ...
+        (stack.directory / "before.cfg").write_text(existing)
+        code, out, err = await run_dial(*check_file)
+        assert (code, err) == (1, "")
+        for line in ("log-format", "ring dial", "level admin"):
+            assert line in out
+
+        # ... and, with 2, of what runs.
         config.write_text(adapted(configuration()))
         code, out, err = await run_dial(*check)
         assert (code, err) == (1, "")
@@ -109,7 +119,7 @@ backend app
         await proxy.start(adapted(with_lines(existing)))
         code, out, err = await run_dial(*check)
         assert (code, err) == (0, ""), out
-        assert out.endswith("0 errors, 0 warnings\n")
+        assert ": 0 errors, 0 warnings, " in out
         assert controller == ["controller", "--config", str(config)]
         await stack.controller.start()
 
