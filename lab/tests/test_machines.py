@@ -125,11 +125,19 @@ def test_neighbour_takes_the_share_it_is_told(
     with machines(cgroups, ["t1"], [core]) as (machine,), Children(tmp_path) as children:
         address = Address("127.0.0.1", *free_ports(1))
         start_app(children, machine, Vm(address, ()))
-        measured = calibrate(children, CPU, machine, address, rho_bg=rho_bg, seconds=2.0)
+        # Who else uses this computer takes from the neighbour too, for seconds at a time: the
+        # median of three.
+        measured = sorted(
+            (
+                calibrate(children, CPU, machine, address, rho_bg=rho_bg, seconds=2.0)
+                for _ in range(3)
+            ),
+            key=lambda each: each.rho_bg,
+        )[1]
     # 0.3 of a core at 2 ms a request is 150 req/s, a little less with the app's own cost.
     assert 100.0 < measured.quiet_rps < 160.0
-    # Ticks of 4 ms make the edge soft, and others use this computer too: how much exactly it is
-    # today, each run calibrates for itself.  Here 0.3 and 0.7 must be what was asked for.
+    # Ticks of 4 ms make the edge soft: how much exactly it is today, each run calibrates for
+    # itself.  Here 0.3 and 0.7 must be what was asked for.
     assert measured.rho_bg == pytest.approx(rho_bg, abs=0.2)
 
 
