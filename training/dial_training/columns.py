@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 import polars as pl
 
-from dial.types import Cause, Measured, NoData
+from dial.types import Cause, Measured, Named, NoData
 from dial_training.errors import DatasetError
 
 NOT_RECORDED = NoData("not recorded")
@@ -27,6 +27,7 @@ _OPTIONAL: dict[object, pl.DataType] = {
 _TYPES: dict[object, pl.DataType] = {
     **_OPTIONAL,
     Measured: pl.Float64(),
+    Named: pl.String(),
     float: pl.Float64(),
     int: pl.Int64(),
     bool: pl.Boolean(),
@@ -89,7 +90,7 @@ class Columns:
             cell = row.get(column)
             if cell is not None:
                 found[field.name] = Cause(cell) if hint is Cause else cell
-            elif hint == Measured:
+            elif hint in (Measured, Named):
                 found[field.name] = NOT_RECORDED
             elif hint in _OPTIONAL:
                 found[field.name] = None

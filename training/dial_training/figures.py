@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, PercentFormatter
 
-from dial.classifier import Leaf, Tree
+from dial.classifier import Branch, Leaf, Tree
 from dial.model import ModelDocument
 from dial.queueing import RHO_MAX, TailCurve
 from dial.types import Cause
@@ -230,7 +230,7 @@ def _node(axes: Axes, tree: Tree, depth: int, top: int) -> float:
         axes.text(
             depth + 0.45,
             at,
-            f"{sign} {tree.threshold:.3g}",
+            _question(tree, side, sign),
             ha="center",
             va="bottom",
             fontsize=10.5,
@@ -246,3 +246,10 @@ def _node(axes: Axes, tree: Tree, depth: int, top: int) -> float:
         zorder=2,
     )
     return height
+
+
+def _question(branch: Branch, side: str, sign: str) -> str:
+    """What has to hold to go to one side."""
+    if branch.asks_whether_known:
+        return "missing" if side == branch.missing else "known"
+    return f"{sign} {branch.threshold:.3g}"

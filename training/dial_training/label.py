@@ -5,6 +5,11 @@ neighbour came or went saw both states, and no label is right for it.
 
 The label of a machine in a stage is what its neighbour takes; without a neighbour ``load``
 where the tenant's own rate or cost is changed, else ``none``.
+
+A session is refused, and has to be recorded anew, where its calibration cannot be right: a machine
+that had no neighbour is measured to have lost capacity, or won some.  Then somebody outside the lab
+was at work, in that measurement or in the one it is compared with, and of the machines that had a
+neighbour nothing is known either.
 """
 
 from __future__ import annotations
@@ -29,6 +34,10 @@ from dial_training.dataset import (
 from dial_training.errors import DatasetError
 from dial_training.expand import SessionSpec
 
+MOST_OFF = 0.1
+"""Capacity that a machine without a neighbour may be measured to have lost or won: twice what it
+was off by, at most, in all sessions that nobody outside disturbed."""
+
 
 def dataset(spec: SessionSpec, record: SessionRecord) -> Dataset:
     """A data set of one session.
@@ -36,10 +45,11 @@ def dataset(spec: SessionSpec, record: SessionRecord) -> Dataset:
     Raises
     ------
     DatasetError
-        If the recording is empty, or the balancer was restarted in it.
+        If the recording is empty, the balancer was restarted in it, or the calibration is off.
     RecordingError
         If it is damaged.
     """
+    check_calibration(spec, record)
     observations = [tick.observation for tick in Recording(record.recording).ticks()]
     session = Session(
         session=spec.id,
@@ -52,6 +62,24 @@ def dataset(spec: SessionSpec, record: SessionRecord) -> Dataset:
         ticks=tuple(label(spec, record, observations)),
     )
     return Dataset(_setting(spec.plan, observations, record.recording), (session,))
+
+
+def check_calibration(spec: SessionSpec, record: SessionRecord) -> None:
+    """Refuse a session whose machines without a neighbour lost or won capacity.
+
+    Raises
+    ------
+    DatasetError
+        If one did, by more than :data:`MOST_OFF`.
+    """
+    for number, (stage, measured) in enumerate(zip(spec.plan.stages, record.stages, strict=True)):
+        for machine, lost in (measured.rho_bg or {}).items():
+            if machine not in stage.neighbours and abs(lost) > MOST_OFF:
+                raise DatasetError(
+                    f"{spec.id}: stage {number} was calibrated while something outside was at "
+                    f"work: {machine} has no neighbour and lost {lost:.2f} of its capacity "
+                    f"(allowed: {MOST_OFF:g} either way)"
+                )
 
 
 def label(

@@ -177,8 +177,11 @@ def in_words(tree: Tree) -> list[str]:
         return [tree.cause.value]
     lines = []
     for sign, side, name in (("<", tree.below, "below"), (">=", tree.above, "above")):
-        absent = " or missing" if tree.missing == name else ""
-        head = f"{tree.feature} {sign} {tree.threshold:.3g}{absent}"
+        absent = tree.missing == name
+        if tree.asks_whether_known:
+            head = f"{tree.feature} {'missing' if absent else 'known'}"
+        else:
+            head = f"{tree.feature} {sign} {tree.threshold:.3g}{' or missing' if absent else ''}"
         if isinstance(side, Leaf):
             lines.append(f"{head}: {side.cause.value}")
         else:

@@ -17,6 +17,7 @@ from dial.types import (
     BackendObservation,
     Cause,
     Measured,
+    Named,
     NoData,
     Observation,
     RequestWindow,
@@ -49,6 +50,7 @@ BY_TYPE: dict[object, st.SearchStrategy[Any]] = {
     str: text,
     Cause: st.sampled_from(Cause),
     Measured: finite | st.just(NOT_RECORDED),
+    Named: text | st.just(NOT_RECORDED),
     int | None: st.none() | st.integers(0, 99),
     float | None: st.none() | finite,
     str | None: st.none() | text,
@@ -143,7 +145,9 @@ def test_reasons_of_absence_are_lost_and_said_to_be() -> None:
 
 def _sample_with(value: Measured) -> AgentSample:
     hints = get_type_hints(AgentSample)
-    given = {f.name: value if hints[f.name] == Measured else 1.0 for f in fields(AgentSample)}
+    given = {
+        f.name: value if hints[f.name] in (Measured, Named) else 1.0 for f in fields(AgentSample)
+    }
     return AgentSample(**given)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,21 @@ def test_truth_names_neighbour_intensity_and_what_was_measured(
     swung = second.truths["s1"]
     assert (swung.label, swung.rate_factor, swung.rho_bg_true) == (Cause.LOAD, 1.5, None)
     assert (rest.truths["s1"].case, rest.truths["s1"].label) == (None, Cause.NONE)
+
+
+@pytest.mark.parametrize("lost", [0.15, -0.15])
+def test_a_session_is_refused_whose_calibration_was_disturbed(lost: float) -> None:
+    first, second = RECORD.stages
+    off = replace(first, rho_bg={"s1": 0.48, "s2": 0.01, "s3": lost})
+    label.check_calibration(SPEC, RECORD)
+    with pytest.raises(DatasetError, match=r"stage 0 .* s3 has no neighbour and lost -?0\.15"):
+        label.check_calibration(SPEC, replace(RECORD, stages=(off, second)))
+
+
+def test_what_a_neighbour_took_is_not_off() -> None:
+    first, second = RECORD.stages
+    strong = replace(first, rho_bg={"s1": 0.9, "s2": 0.0, "s3": 0.0})
+    label.check_calibration(SPEC, replace(RECORD, stages=(strong, second)))
 
 
 def test_a_neighbour_weighs_more_than_a_change_of_the_own_load() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from dial.classifier import Branch
 from dial.model import LAB, load_model
+from dial_training import label
 from dial_training.dataset import Dataset, sha256
 from dial_training.evaluate import DATA
 from dial_training.train import train
@@ -50,6 +51,16 @@ def test_no_program_is_both_trained_on_and_unseen():
             programs.setdefault(case.session.set, set()).add(case.truth.program)
     assert programs["unseen"]
     assert programs["train"].isdisjoint(programs["unseen"])
+
+
+def test_no_session_was_calibrated_while_something_outside_was_at_work():
+    off = {
+        case.case: case.truth.rho_bg_true
+        for case in Dataset.load(DATA).cases()
+        if not case.truth.label.costs_capacity
+        and abs(case.truth.rho_bg_true or 0.0) > label.MOST_OFF
+    }
+    assert off == {}
 
 
 def assert_same(one, other):

@@ -209,6 +209,13 @@ def test_the_tree_in_words_tells_where_missing_values_go():
     ]
 
 
+def test_the_tree_in_words_tells_known_from_missing():
+    tree = Branch(
+        "t_c_ratio", sys.float_info.max, Leaf(Cause.NONE), Leaf(Cause.UNKNOWN), missing="above"
+    )
+    assert in_words(tree) == ["t_c_ratio known: none", "t_c_ratio missing: unknown"]
+
+
 @pytest.fixture(autouse=True)
 def _small_classes_are_allowed():
     """Random rows may leave a class with fewer members than folds: scikit-learn warns."""
