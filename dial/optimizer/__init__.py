@@ -4,19 +4,25 @@
     The paper's closed form, as printed.
 :mod:`dial.optimizer.shares`
     The exact optimum: the same where Lemma 1 is right, and right where it is not.
+:mod:`dial.optimizer.olap`
+    Eq. 6: the same where only some workers hold a segment.
 :mod:`dial.optimizer.weights`
     Shares to integer weights in the balancer's own meaning.
 """
 
 from dial.optimizer.lemma1 import lemma1
+from dial.optimizer.olap import Placement, olap_shares, replica_weights
 from dial.optimizer.shares import Split, proportional_shares, tail_optimal_shares
 from dial.optimizer.weights import integer_weights, shares_of_weights
 
 __all__ = [
+    "Placement",
     "Split",
     "integer_weights",
     "lemma1",
+    "olap_shares",
     "proportional_shares",
+    "replica_weights",
     "shares_of_weights",
     "tail_optimal_shares",
 ]

@@ -1,6 +1,7 @@
 """Shares to integer weights, in the balancer's own meaning."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from dial.optimizer.weights import concurrency_weights, ideal_weights
 from dial.types import WeightKind, WeightMeaning
 
 HAPROXY = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=256, zero_drains=True)
+LEASTCONN = WeightMeaning(WeightKind.CONCURRENCY, minimum=1, maximum=256, zero_drains=True)
 ENVOY = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=2**31, zero_drains=False)
 NARROW = WeightMeaning(WeightKind.REQUESTS, minimum=3, maximum=10, zero_drains=True)
 meanings = st.sampled_from([HAPROXY, ENVOY, NARROW])
@@ -166,19 +168,71 @@ def test_concurrency_weights_refuse_a_saturated_backend():
 
 @pytest.mark.parametrize("kind", [WeightKind.REQUESTS, WeightKind.DRAW])
 def test_request_and_draw_weights_are_the_shares(kind):
-    shares = np.array([0.75, 0.25])
-    assert list(ideal_weights(shares, kind, np.array([100.0, 50.0]), 60.0)) == [0.75, 0.25]
+    shares, meaning = np.array([0.75, 0.25]), replace(HAPROXY, kind=kind)
+    assert list(ideal_weights(shares, meaning, np.array([100.0, 50.0]), 60.0)) == [0.75, 0.25]
 
 
 def test_ideal_concurrency_weights_drain_what_has_no_share():
     # Alone in the pool: 100/(100 - 60) = 2.5.
-    found = ideal_weights(
-        np.array([1.0, 0.0]), WeightKind.CONCURRENCY, np.array([100.0, 50.0]), 60.0
-    )
+    found = ideal_weights(np.array([1.0, 0.0]), LEASTCONN, np.array([100.0, 50.0]), 60.0)
     assert list(found) == [2.5, 0.0]
 
 
 @pytest.mark.parametrize("r", [None, np.array([30.0, 100.0])], ids=["unknown", "saturated"])
 def test_where_concurrency_cannot_be_foreseen_the_shares_stand(r):
-    found = ideal_weights(np.array([0.5, 0.5]), WeightKind.CONCURRENCY, r, 60.0)
+    found = ideal_weights(np.array([0.5, 0.5]), LEASTCONN, r, 60.0)
     assert list(found) == [0.5, 0.5]
+
+
+def biased(bias: float, balancers: int = 1) -> WeightMeaning:
+    return replace(ENVOY, in_flight_bias=bias, balancers=balancers)
+
+
+def test_envoys_least_request_reckons_with_the_requests_in_flight():
+    # 45/s of 100 and 15/s of 50: rho = 0.45 and 0.3, in flight + 1 is 1/0.55 and 1/0.7.
+    shares, r = np.array([0.75, 0.25]), np.array([100.0, 50.0])
+    plus_1 = np.array([1.0 / 0.55, 1.0 / 0.7])
+    for bias in (0.0, 0.5, 1.0):
+        found = ideal_weights(shares, biased(bias), r, 60.0)
+        assert list(found) == pytest.approx(list(shares * plus_1**bias))
+
+
+def test_each_of_several_envoys_counts_its_own_part_of_the_requests_in_flight():
+    # 0.45/0.55 = 0.818 and 0.3/0.7 = 0.429 in flight, a quarter of them at each of four.
+    found = ideal_weights(np.array([0.75, 0.25]), biased(1.0, 4), np.array([100.0, 50.0]), 60.0)
+    assert list(found) == pytest.approx([0.75 * (1 + 0.818 / 4), 0.25 * (1 + 0.4286 / 4)], rel=1e-3)
+
+
+def test_a_bias_is_left_alone_where_throughputs_are_not_known():
+    shares = np.array([0.75, 0.25])
+    assert list(ideal_weights(shares, biased(1.0), None, 60.0)) == [0.75, 0.25]
+
+
+def test_near_saturation_and_past_it_the_bias_has_a_limit():
+    # rho of 1.125 and 0.3 counts as 0.8 and 0.3: in flight + 1 is 5 and 1/0.7.
+    found = ideal_weights(np.array([0.75, 0.25]), biased(1.0), np.array([40.0, 50.0]), 60.0)
+    assert list(found) == pytest.approx([0.75 * 5.0, 0.25 / 0.7])
+
+
+def test_the_first_step_of_a_shift_takes_weight_from_the_victim():
+    # A third of 200/s is 1.9 times what the victim can serve, and half a step later 0.95 times:
+    # by the formula alone it would get 124 of 300 where it had 100.
+    r, aim, step = np.array([35.0, 100.0, 100.0]), [0.135, 0.4325, 0.4325], [1 / 6, 5 / 12, 5 / 12]
+    ideal = ideal_weights(np.array(step), biased(1.0), r, 200.0, aim=np.array(aim))
+    assert weights_of(ideal, ENVOY)[0] <= 50
+
+
+@given(
+    fraction=st.floats(0.05, 0.98),
+    left=st.floats(0.05, 0.95),
+    moved=st.floats(0.01, 1.0),
+    bias=st.floats(0.0, 2.0),
+)
+def test_no_step_towards_the_optimum_raises_the_weight_of_the_victim(fraction, left, moved, bias):
+    r = np.array([100.0 * left, 100.0, 100.0])
+    a = fraction * float(r.sum())
+    aim = tail_optimal_shares(r, a).shares
+    even = np.full(3, 1 / 3)
+    step = even + moved * (aim - even)
+    ideal = ideal_weights(step, biased(bias), r, a, aim=aim)
+    assert ideal[0] / ideal.sum() <= 1 / 3 + 1e-9

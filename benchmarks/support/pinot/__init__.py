@@ -1,0 +1,1 @@
+"""A Pinot cluster of one computer, and tables on it."""
