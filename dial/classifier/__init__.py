@@ -4,6 +4,8 @@
     Metrics normalised by what the present number of requests predicts.
 :mod:`dial.classifier.tree`
     A decision tree read from a model, evaluated with missing signals.
+:mod:`dial.classifier.deferral`
+    The one class that is not the tree's: the application blocks itself.
 :mod:`dial.classifier.symptom`
     Whether what a cause was named by still shows.
 """

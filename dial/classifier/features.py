@@ -151,6 +151,7 @@ class QuietBaseline:
     cpu_wait: Mean = field(default_factory=Mean)
     throttled: Mean = field(default_factory=Mean)
     memory_reload: Mean = field(default_factory=Mean)
+    deferral: Mean = field(default_factory=Mean)
 
     def learn(
         self,
@@ -250,6 +251,7 @@ def _metrics(
             "io_pressure": sample.psi_io_some_fraction,
             "disk_busy": sample.disk_busy_fraction,
             "memory_reload": sample.memory_reload_ns,
+            "deferral": sample.deferral_fraction,
         }
     return outside | inside
 

@@ -16,6 +16,7 @@ Source
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -52,6 +53,11 @@ class Branch:
     above: Tree
     missing: Literal["below", "above"] = "below"
 
+    @property
+    def asks_whether_known(self) -> bool:
+        """Whether it tells only what is there from what is missing: no number is so large."""
+        return self.threshold >= sys.float_info.max
+
 
 Tree = Leaf | Branch
 
@@ -84,6 +90,9 @@ def classify(tree: Tree, found: Mapping[str, Measured]) -> tuple[Cause, tuple[st
         if isinstance(value, NoData):
             path.append(f"{node.feature} missing ({value.reason})")
             node = node.above if node.missing == "above" else node.below
+        elif node.asks_whether_known:
+            path.append(f"{node.feature} {value:.3g} is known")
+            node = node.below
         elif value >= node.threshold:
             path.append(f"{node.feature} {value:.3g} >= {node.threshold:g}")
             node = node.above

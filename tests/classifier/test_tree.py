@@ -1,5 +1,7 @@
 """The decision tree: its walk, its words, and what the starter model makes of intervals."""
 
+import sys
+
 import pytest
 
 from dial.classifier import FEATURES, Branch, Leaf, classify
@@ -50,6 +52,17 @@ def test_a_leaf_needs_no_features():
 )
 def test_below_goes_below_and_the_threshold_itself_above(cpu_time_ratio, t_c_ratio, cause):
     assert classify(TREE, {"cpu_time_ratio": cpu_time_ratio, "t_c_ratio": t_c_ratio})[0] is cause
+
+
+def test_a_branch_on_whether_a_feature_is_known_says_so():
+    tree = Branch(
+        "t_c_ratio", sys.float_info.max, Leaf(Cause.NONE), Leaf(Cause.UNKNOWN), missing="above"
+    )
+    assert classify(tree, {"t_c_ratio": 1.5}) == (Cause.NONE, ("t_c_ratio 1.5 is known",))
+    assert classify(tree, {"t_c_ratio": NoData("no log")}) == (
+        Cause.UNKNOWN,
+        ("t_c_ratio missing (no log)",),
+    )
 
 
 def test_a_missing_feature_goes_where_its_branch_says():

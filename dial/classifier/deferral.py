@@ -1,0 +1,103 @@
+"""That an application blocks itself: the class *intra-app*, by the application's own signal.
+
+Problem
+    A backend whose activities wait for one another (a lock, a pool, a ticket) is slow while its
+    hardware is idle.  The tree looks at hardware: it says that nothing is wrong, or blames
+    whatever the queue at the lock makes of the hardware (what waited comes in a burst).  Then a
+    neighbour would be booked who is not there.
+
+Formula
+    With d the deferral fraction T_d/T_e of the interval and d0 its quiet mean, the part of an
+    activity's time that is lost to waiting beyond the usual is
+
+        excess = (d - d0) / (1 - d0),
+
+    and what a neighbour takes and what waiting takes multiply: of the capacity that is lost,
+    ``lost`` by Eq. 1 from T_x whoever took it,
+
+        1 - lost = (1 - rho_bg) (1 - excess),      rho_bg = max(0, 1 - (1 - lost)/(1 - excess)).
+
+Rule
+    The class is intra-app when excess/(1 - excess), the interference level T_f beyond the usual,
+    is at least :data:`LEAST_LEVEL`, and either the tree names no hardware, or waiting explains
+    so much of what is lost that what is left of it is not worth calling a neighbour.
+
+Regimes
+    no signal
+        No agent, no page, no quiet past: never this class.  All others are as without this
+        module.
+    a neighbour on the CPU of an application with locks
+        Whoever holds a lock is slower, so all wait longer; but they are slower outside of it
+        too, and that part is left over: the tree's class stands.
+    both at once
+        The larger names the class, and rho_bg is what waiting leaves of what is lost.
+
+Source
+    T_d, T_e and T_f: Hu, Huang, Huang: pBox, SOSP 2023, 4.3.1.  The rule is our own.  It is a
+    rule and not a branch of the tree because a tree learns from recordings, in which the signal
+    would be there or not by who had made them: what has no signal must not be told by its lack.
+"""
+
+from __future__ import annotations
+
+from dial.types import Measured, NoData
+
+FEATURE = "deferral_excess"
+"""Name of the excess among the features of an interval; the tree does not know it."""
+
+LEAST_LEVEL = 0.5
+"""T_f that is tolerated: the isolation goal of 50 % of all of the paper's evaluation (6.2)."""
+
+LEAST_EXCESS = LEAST_LEVEL / (1.0 + LEAST_LEVEL)
+"""The same as a part of an activity's time: a third."""
+
+
+def excess(fraction: Measured, quiet: Measured) -> Measured:
+    """The part of activities' time that is lost to waiting beyond the usual, 0 to 1.
+
+    Examples
+    --------
+    >>> excess(0.6, 0.2)
+    0.5
+    """
+    if isinstance(fraction, NoData):
+        return fraction
+    if isinstance(quiet, NoData):
+        return quiet
+    if quiet >= 1.0:
+        return NoData("all was waiting in quiet times too")
+    return max(0.0, (fraction - quiet) / (1.0 - quiet))
+
+
+def left_over(lost: float, excess: float) -> float:
+    """rho_bg: what waiting does not explain of the capacity that is lost.
+
+    Examples
+    --------
+    Half is left.  Waiting alone would leave 0.8, so a neighbour takes 3/8:
+
+    >>> round(left_over(0.5, 0.2), 3)
+    0.375
+    """
+    return 0.0 if excess >= lost else 1.0 - (1.0 - lost) / (1.0 - excess)
+
+
+def is_intra_app(excess: Measured, lost: Measured, *, hardware: bool, least_rho_bg: float) -> bool:
+    """Whether an interval is of the class intra-app.
+
+    Parameters
+    ----------
+    excess
+        See :func:`excess`.
+    lost
+        Share of the backend's capacity that is lost, whoever takes it.
+    hardware
+        Whether the tree names a resource.
+    least_rho_bg
+        What is worth calling a neighbour.
+    """
+    if isinstance(excess, NoData) or excess < LEAST_EXCESS:
+        return False
+    if not hardware:
+        return True
+    return not isinstance(lost, NoData) and left_over(lost, excess) < least_rho_bg
