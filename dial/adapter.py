@@ -26,7 +26,7 @@ from enum import StrEnum
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -191,7 +191,15 @@ class Adapter(Protocol):
         """What must change in the user's own configuration for DIAL to work."""
 
     async def aclose(self) -> None:
-        """Give back sockets and files; weights stay as they are."""
+        """Give back sockets and files; weights stay as they are.  It may be used again."""
+
+
+@runtime_checkable
+class CountsEvents(Protocol):
+    """An adapter that also counts what it turned away or could not do; shown as a metric."""
+
+    events: Mapping[str, int]
+    """By kind, since it was made."""
 
 
 AdapterFactory = Callable[[str, Mapping[str, object]], Adapter]

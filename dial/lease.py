@@ -12,7 +12,8 @@ Rule
     expired, and a controller that starts finds what the one before it left.
 
     A weight in force is *ours* when it is one that the lease names.  Only such weights are ever
-    put back: what the admin has set meanwhile is his.  A lease names up to two weights of a
+    put back: what the admin has set meanwhile is his.  (Where nobody but DIAL can write weights,
+    all that differ from the configured ones are ours.)  A lease names up to two weights of a
     server, the one in force and the one about to be written, so that it is right whenever its
     writer is killed.  What a weight is put back to is the balancer's own word at that moment:
     the configuration may have changed since.
@@ -35,9 +36,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
 from dial.errors import DialError, SettingError
 from dial.settings import Settings, describe
@@ -52,7 +53,7 @@ class Moment:
 
     boot: str
     """The kernel's random name of the boot."""
-    since_boot_s: float
+    since_boot_s: FiniteFloat
 
     @classmethod
     def now(cls) -> Moment:
@@ -87,7 +88,7 @@ class Lease:
     service: str
     weights: dict[str, tuple[int, ...]]
     renewed: Moment
-    expires_s: float
+    expires_s: Annotated[FiniteFloat, Field(gt=0.0)]
     pid: int
     format: Literal[1] = 1
 
@@ -103,8 +104,8 @@ class Lease:
         return {
             server.name: server.configured_weight
             for server in balancer.servers
-            if server.weight in self.weights.get(server.name, ())
-            and server.weight != server.configured_weight
+            if server.weight != server.configured_weight
+            and (balancer.meaning.sole_writer or server.weight in self.weights.get(server.name, ()))
         }
 
 

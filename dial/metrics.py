@@ -11,13 +11,19 @@ Names carry base units (seconds, ratios from 0 to 1), as Prometheus asks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
-from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from dial import __version__
+from dial.adapter import Adapter, CountsEvents
 from dial.controller.snapshot import Snapshot
 from dial.intake.inbox import Receipt
 from dial.intake.samples import REASONS
@@ -111,6 +117,8 @@ class Metrics:
 
         self._states = _SnapshotCollector()
         self.registry.register(self._states)
+        self._adapter = _AdapterCollector()
+        self.registry.register(self._adapter)
 
     def count_receipt(self, receipt: Receipt) -> None:
         """Count what became of a post that was not refused."""
@@ -124,6 +132,11 @@ class Metrics:
     def show(self, snapshot: Snapshot) -> None:
         """Make ``snapshot`` the one whose weights, estimates and verdicts are scraped."""
         self._states.snapshot = snapshot
+
+    def watch(self, adapter: Adapter) -> None:
+        """Show what the adapter counts, if it counts anything."""
+        if isinstance(adapter, CountsEvents):
+            self._adapter.events = adapter.events
 
     def exposition(self) -> bytes:
         """All metrics in Prometheus' text format."""
@@ -174,6 +187,23 @@ class _SnapshotCollector(Collector):
                     _add(rho_bg, planned.name, planned.verdict.rho_bg)
                     verdict.add_metric([planned.name, planned.verdict.cause.value], 1.0)
         yield from (mode, weight, t_x, expected, rho_bg, verdict)
+
+
+class _AdapterCollector(Collector):
+    """Turns an adapter's own counts into one series each at scrape time."""
+
+    def __init__(self) -> None:
+        self.events: Mapping[str, int] = {}
+
+    def collect(self) -> Iterator[Metric]:
+        family = CounterMetricFamily(
+            "dial_adapter_events",
+            "What the adapter turned away or could not do, by kind (its own guide lists them).",
+            labels=["event"],
+        )
+        for event, count in sorted(self.events.items()):
+            family.add_metric([event], float(count))
+        yield family
 
 
 def _per_backend(name: str, text: str, *labels: str) -> GaugeMetricFamily:

@@ -42,6 +42,9 @@ class NoData:
 Measured = float | NoData
 """A finite float in the unit of the field's name, or the reason for its absence."""
 
+Named = str | NoData
+"""One line of printable text, or the reason for its absence."""
+
 
 class Cause(StrEnum):
     """Why a backend is slower than expected: the classes of the classifier."""
@@ -70,9 +73,10 @@ class Cause(StrEnum):
     def costs_capacity(self) -> bool:
         """True when the backend can serve less than before, so that load is better elsewhere.
 
-        Whoever takes it: the VM's own quota leaves it no more than a neighbour would.
+        Whoever takes it: the VM's own quota, or the application's waiting for itself, leaves
+        no more than a neighbour would.
         """
-        return self.is_contention or self is Cause.SELF_LIMITED
+        return self.is_contention or self in (Cause.SELF_LIMITED, Cause.INTRA_APP)
 
 
 class Mode(StrEnum):
@@ -161,6 +165,13 @@ class AgentSample:
     """
     throttled_fraction: Measured
     """Fraction of the scheduler's periods in which the VM's *own* quota throttled it."""
+    deferral_fraction: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """T_d / T_e of pBox: of the time that the application's activities took, the part in which they
+    waited for one another (a lock, a buffer, a ticket)."""
+    interference_level: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """T_f = T_d / (T_e - T_d) of pBox: waiting for one another over all else, 0 and up."""
+    top_resource: Named = field(default=NoData("not recorded"), kw_only=True)
+    """What most of that waiting was for, as the application or its database names it."""
     tcp_segments_out_per_s: Measured
     tcp_retransmits_per_s: Measured
     disk_busy_fraction: Measured
@@ -182,9 +193,9 @@ class AgentSample:
 
 
 METRIC_NAMES: tuple[str, ...] = tuple(
-    f.name for f in fields(AgentSample) if f.name not in ("at_s", "interval_s")
+    f.name for f in fields(AgentSample) if f.name not in ("at_s", "interval_s", "top_resource")
 )
-"""The measured fields of an :class:`AgentSample`, in order."""
+"""The measured fields of an :class:`AgentSample`, all numbers, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +219,7 @@ class WeightKind(StrEnum):
     """What a balancer's policy makes of a weight."""
 
     REQUESTS = "requests"
-    """A weight is a share of requests (round robin)."""
+    """A weight is a share of requests (round robin), after ``in_flight_bias``."""
     CONCURRENCY = "concurrency"
     """A weight is a share of requests in flight (least connections)."""
     DRAW = "draw"
@@ -227,6 +238,14 @@ class WeightMeaning:
     """Whether weight 0 takes a backend out (HAProxy) or is refused (Envoy)."""
     probe: str | None = None
     """How a backend without traffic can be probed, in the admin's words, if at all."""
+    in_flight_bias: float = 0.0
+    """b where a backend's share of requests goes by weight / (requests in flight + 1)^b (Envoy's
+    least request); 0 is a plain round robin."""
+    balancers: int = 1
+    """Balancers among which requests are spread, each of which counts those in flight by itself."""
+    sole_writer: bool = False
+    """Whether nobody but DIAL can set weights: what differs from the configured ones is then what
+    an earlier controller left, and nobody else could put it back."""
 
 
 @dataclass(frozen=True, slots=True)

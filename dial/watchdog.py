@@ -18,7 +18,7 @@ import structlog
 
 from dial.adapter import Adapter
 from dial.errors import DialError
-from dial.lease import LeaseFile, Moment
+from dial.lease import Lease, LeaseFile, Moment
 
 PERIOD_S = 1.0
 """Between two looks: what is added to the lease's own time."""
@@ -60,6 +60,13 @@ class Watchdog:
         lease = self._file.read()
         if lease is None or not lease.expired(self._now()):
             return
+        try:
+            await self._put_back(lease)
+        finally:
+            # A balancer that comes to the adapter is to find the next controller there, not us.
+            await self._adapter.aclose()
+
+    async def _put_back(self, lease: Lease) -> None:
         weights = lease.to_put_back(await self._adapter.read())
         if self._file.read() != lease:
             return

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 
 from prometheus_client.metrics_core import Metric
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -120,7 +120,7 @@ def api_page() -> str:
         inbox=SampleInbox(),
         metrics=Metrics(),
         clock=SystemClock(),
-        token=None,
+        token=SecretStr("any"),
     )
     lines = [
         "# HTTP endpoints\n",

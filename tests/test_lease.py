@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import stat
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -70,6 +72,12 @@ def test_the_clock_is_the_kernels_and_does_not_follow_the_wall_clock() -> None:
 def test_only_a_weight_that_the_lease_names_is_put_back() -> None:
     found = lease(s1=(26,), s2=(128,)).to_put_back(balancer(s1=26, s2=90, s3=7))
     assert found == {"s1": 100}  # s2 is the admin's 90 by now, s3 never was ours
+
+
+def test_where_nobody_else_can_write_weights_all_that_differ_are_put_back() -> None:
+    state = balancer(s2=90, s3=7)
+    state = replace(state, meaning=replace(state.meaning, sole_writer=True))
+    assert lease(s3=(7,)).to_put_back(state) == {"s2": 100, "s3": 50}
 
 
 def test_of_a_weight_that_was_being_written_either_is_put_back() -> None:
@@ -189,6 +197,19 @@ def test_whatever_is_no_lease_is_one_error_with_the_files_name(
     with pytest.raises(DialError, match=r"^lease .*app\.lease: not a lease: ") as caught:
         LeaseFile(path, "app").read()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("expires", ["NaN", "Infinity", "0", "-1"])
+def test_a_lease_that_would_never_expire_or_has_no_time_is_no_lease(
+    file: LeaseFile, expires: str
+) -> None:
+    file.write(lease(s1=(26,)))
+    written = file.path.read_text()
+    value = re.search(r'"expires_s":([0-9.]+)', written)
+    assert value is not None
+    file.path.write_text(written.replace(value.group(), f'"expires_s":{expires}'))
+    with pytest.raises(DialError, match=r"not a lease: .*expires_s"):
+        file.read()
 
 
 def test_the_lease_of_another_service_is_refused(file: LeaseFile) -> None:

@@ -26,6 +26,7 @@ class Balancer:
         self.weights = weights
         self.trouble: Exception | None = None
         self.deaf: set[str] = set()
+        self.closed = False
         self.reads = 0
         self.writes: list[dict[str, int]] = []
 
@@ -43,6 +44,9 @@ class Balancer:
         failures = tuple((name, "deaf") for name in weights if name in self.deaf)
         return ApplyReport(version, 0.0, tuple(weights.items()), tuple(taken.items()), failures)
 
+    async def aclose(self) -> None:
+        self.closed = True
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> LeaseFile:
@@ -56,6 +60,7 @@ async def test_an_expired_lease_leads_to_the_configured_weights_and_ends(file: L
     with capture_logs() as logs:
         await Watchdog(file, there, lambda: LATE).look()
     assert there.weights == {"s1": 100, "s2": 100}
+    assert there.closed
     assert file.read() is None
     assert [(line["log_level"], line["pid"], line["silent_s"]) for line in logs] == [
         ("warning", 4711, 10.5)

@@ -20,8 +20,10 @@ from functools import partial
 from ipaddress import ip_address
 from random import Random
 from threading import Thread
+from typing import Any
 
 from dial.agent.client import Client, Endpoint, parse_endpoint
+from dial.agent.counters import Collector
 from dial.agent.files import Tree
 from dial.agent.loop import run
 from dial.agent.memory_reload import MemoryReload, calibrated
@@ -81,11 +83,33 @@ def _sampler(options: Options) -> Sampler:
         if options.cgroup is None
         else group_scope(tree, options.cgroup, processes, options.capacity_cores)
     )
+    collectors, absent = list(scope.collectors), dict(scope.absent)
     probe = _memory_probe(options)
     if isinstance(probe, NoData):
-        absent = scope.absent | dict.fromkeys(MemoryReload.metrics, probe)
-        return Sampler(scope.collectors, absent, time.time, time.monotonic)
-    return Sampler((*scope.collectors, probe), scope.absent, time.time, time.monotonic)
+        absent |= dict.fromkeys(MemoryReload.metrics, probe)
+    else:
+        collectors.append(probe)
+    deferral = _deferral(options, tree)
+    if isinstance(deferral, NoData):
+        absent |= dict.fromkeys(("deferral_fraction", "interference_level"), deferral)
+        absent["top_resource"] = deferral
+    else:
+        collectors.append(deferral)
+    return Sampler(collectors, absent, time.time, time.monotonic)
+
+
+def _deferral(options: Options, tree: Tree) -> Collector[Any] | NoData:
+    # Most agents need neither of the two modules.
+    if options.pbox_page is not None:
+        from dial.pbox.application import ApplicationPages, owner_ids  # noqa: PLC0415
+
+        owners = owner_ids(options.pbox_owners)
+        return ApplicationPages(options.pbox_page, owners, tree, time.monotonic_ns)
+    if options.postgres is not None:
+        from dial.pbox.postgres import WaitEvents  # noqa: PLC0415
+
+        return WaitEvents(options.postgres, time.monotonic)
+    return NoData("nothing to read it from: name it with --pbox-page or --postgres")
 
 
 def _memory_probe(options: Options) -> MemoryReload | NoData:

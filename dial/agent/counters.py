@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Protocol, TypeVar
 
 from dial.agent.files import Unavailable
-from dial.types import Measured, NoData
+from dial.types import Measured, Named, NoData
 
 Counter = int | NoData
 """A counter as read, or why it could not be."""
@@ -28,7 +28,7 @@ class Collector(Protocol[ReadingT]):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Names of :data:`dial.types.METRIC_NAMES` that it answers for."""
+        """Fields of :class:`dial.types.AgentSample` that it answers for."""
 
     def read(self) -> ReadingT:
         """Take a reading.
@@ -39,8 +39,10 @@ class Collector(Protocol[ReadingT]):
             If nothing can be read; the message becomes the reason for all its metrics.
         """
 
-    def rates(self, before: ReadingT, after: ReadingT, interval_s: float) -> Mapping[str, Measured]:
-        """Return each metric over the ``interval_s`` seconds between two readings; pure."""
+    def rates(
+        self, before: ReadingT, after: ReadingT, interval_s: float
+    ) -> Mapping[str, Measured | Named]:
+        """Return each field over the ``interval_s`` seconds between two readings; pure."""
 
 
 def parse_count(text: str, where: str) -> int:

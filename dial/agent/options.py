@@ -29,6 +29,9 @@ class Options:
     interval_s: float
     capacity_cores: float | None
     memory_probe: bool
+    pbox_page: str | None
+    pbox_owners: tuple[str, ...]
+    postgres: str | None
     buffer: int
     token_file: str | None
     ca_file: str | None
@@ -80,6 +83,24 @@ def parser() -> argparse.ArgumentParser:
         "cache; default on",
     )
     parser.add_argument(
+        "--pbox-page",
+        metavar="PATH",
+        help="statistics page of an application with pBoxes, such as /dev/shm/pbox-4711.page; "
+        "may hold wildcards",
+    )
+    parser.add_argument(
+        "--pbox-owner",
+        metavar="USER",
+        action="append",
+        default=[],
+        help="user whose pages are believed; default the agent's own",
+    )
+    parser.add_argument(
+        "--postgres",
+        metavar="CONNINFO",
+        help="instead of a page: PostgreSQL server whose wait events to read, such as service=app",
+    )
+    parser.add_argument(
         "--buffer",
         type=int,
         default=120,
@@ -117,6 +138,9 @@ def read_options(argv: Sequence[str]) -> Options:
         interval_s=given.interval_s,
         capacity_cores=given.cpu_capacity_cores,
         memory_probe=given.memory_probe == "on",
+        pbox_page=given.pbox_page,
+        pbox_owners=tuple(given.pbox_owner),
+        postgres=given.postgres,
         buffer=given.buffer,
         token_file=given.token_file,
         ca_file=given.ca_file,
@@ -146,12 +170,23 @@ def _check(options: Options, scope: str | None) -> None:
     for pid in options.pids:
         if pid < 1:
             raise SettingError(f"--pid {pid}: allowed: 1 or more")
+    _check_deferral(options)
     if options.once:
         return
     if options.controller is None or options.backend is None:
         raise SettingError("--controller and --backend are needed, unless with --once")
     if not 1 <= len(options.backend) <= _MOST_NAME_CHARS:
         raise SettingError(f"--backend {options.backend[:40]!r}: allowed: 1 to 256 characters")
+
+
+def _check_deferral(options: Options) -> None:
+    if options.pbox_page is None:
+        if options.pbox_owners:
+            raise SettingError("--pbox-owner: needs --pbox-page PATH")
+    elif options.postgres is not None:
+        raise SettingError("--postgres: not allowed with --pbox-page; one VM has one application")
+    elif not options.pbox_page.startswith("/"):
+        raise SettingError(f"--pbox-page {options.pbox_page!r}: allowed: an absolute path")
 
 
 def read_token(token_file: str | None, environment: Mapping[str, str]) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Generic
 
 from dial.agent.counters import Collector, ReadingT
 from dial.agent.files import Unavailable
-from dial.types import METRIC_NAMES, AgentSample, Measured, NoData
+from dial.types import METRIC_NAMES, AgentSample, Measured, Named, NoData
 
 _log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class _Timed(Generic[ReadingT]):
         self._last: tuple[float, ReadingT] | NoData = NoData("first reading: a rate needs two")
         self._complained = False
 
-    def advance(self, monotonic_s: Callable[[], float]) -> Mapping[str, Measured]:
+    def advance(self, monotonic_s: Callable[[], float]) -> Mapping[str, Measured | Named]:
         """Take a reading and say what it makes with the last one."""
         before = self._last
         try:
@@ -86,11 +86,11 @@ class Sampler:
             ``None`` the first time: one reading makes no rate.
         """
         at_s, monotonic_s = self._now_s(), self._monotonic_s()
-        metrics: dict[str, Measured] = dict.fromkeys(METRIC_NAMES, _UNSUPPORTED)
-        metrics.update(self._absent)
+        found: dict[str, Any] = dict.fromkeys((*METRIC_NAMES, "top_resource"), _UNSUPPORTED)
+        found.update(self._absent)
         for collector in self._collectors:
-            metrics.update(collector.advance(self._monotonic_s))
+            found.update(collector.advance(self._monotonic_s))
         last_s, self._last_s = self._last_s, monotonic_s
         if last_s is None or monotonic_s <= last_s:
             return None
-        return AgentSample(at_s=at_s, interval_s=monotonic_s - last_s, **metrics)
+        return AgentSample(at_s=at_s, interval_s=monotonic_s - last_s, **found)

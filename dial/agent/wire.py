@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from dial.types import METRIC_NAMES, AgentSample, Measured, NoData
+from dial.types import METRIC_NAMES, AgentSample, Measured, Named, NoData
 
 VERSION = 1
 
-_MOST_REASON_CHARS = 200
+_MOST_TEXT_CHARS = 200
 """The controller refuses longer ones; a path in a reason can be of any length."""
 
 
@@ -19,6 +19,7 @@ def sample_fields(sample: AgentSample) -> dict[str, object]:
         "at_s": sample.at_s,
         "interval_s": sample.interval_s,
         "metrics": {name: _field(getattr(sample, name)) for name in METRIC_NAMES},
+        "top_resource": _field(sample.top_resource),
     }
 
 
@@ -39,9 +40,12 @@ def encode(backend: str, agent: str, samples: Sequence[AgentSample]) -> bytes:
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
 
 
-def _field(value: Measured) -> float | dict[str, str]:
+def _field(value: Measured | Named) -> float | str | dict[str, str]:
     if isinstance(value, NoData):
-        # A file's name or a defect's message can hold anything; the controller takes one line.
-        line = "".join(c if c.isprintable() else " " for c in value.reason)
-        return {"no_data": line[:_MOST_REASON_CHARS]}
-    return value
+        return {"no_data": _line(value.reason)}
+    return _line(value) if isinstance(value, str) else value
+
+
+def _line(text: str) -> str:
+    # A file's name or a defect's message can hold anything; the controller takes one line.
+    return "".join(c if c.isprintable() else " " for c in text)[:_MOST_TEXT_CHARS]

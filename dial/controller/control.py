@@ -164,8 +164,8 @@ class Controller:
         """Put the configured weights back if load is shifted, and close the recording.
 
         Whoever stops the controller gets the balancer as the admin configured it; nobody
-        would be there to end the shift when the neighbour leaves.  If the balancer cannot be
-        reached, the lease is left to the watchdog.
+        would be there to end the shift when the neighbour leaves.  Who follows the weights is
+        told as well.  If the balancer cannot be reached, the lease is left to the watchdog.
         """
         if not self._begun:
             return
@@ -175,6 +175,13 @@ class Controller:
                 ours = self._holder.to_put_back(balancer)
                 if ours:
                     await self._write(ours, version=self._observer.tick + 1)
+                    self._publisher.publish(
+                        replace(
+                            self._publisher.current,
+                            at_s=self._clock.now_s(),
+                            report=self._report,
+                        )
+                    )
                     balancer = await self._adapter.read()
                 self._holder.renew(balancer, {})
             except (BalancerError, OSError) as error:
@@ -182,11 +189,12 @@ class Controller:
         if self._checkpoints is not None:
             self._checkpoints.write(without_shift(self._state), self._observer.tick)
         self._record(Recorder.close)
+        self._publisher.end()
 
     async def _apply(self, plan: Plan, balancer: BalancerState) -> str | None:
         """Write what differs, in enforce mode; returns the trouble, if any."""
         if self._holder is None:
-            return None
+            return await self._configure(balancer, version=plan.tick)
         if self._holder.lapsed:
             # Stopped since the balancer was read: the next tick begins from what is in force.
             return f"plan not applied: {self._lapse}"
@@ -201,14 +209,35 @@ class Controller:
         elif self._state.shift is None:
             # A server that was out of service during the release still has our weight.
             changes = self._holder.to_put_back(balancer) | changes
+        return await self._try_to_write(changes, version=plan.tick) or trouble
+
+    async def _configure(self, balancer: BalancerState, version: int) -> str | None:
+        """In shadow mode: configured weights, where the balancer gets its weights from us alone.
+
+        There the configured ones come into force by nobody else, and a shift that an earlier
+        controller left would stay for ever.
+        """
+        if not balancer.meaning.sole_writer:
+            return None
+        return await self._try_to_write(
+            {
+                server.name: server.configured_weight
+                for server in balancer.servers
+                if server.weight != server.configured_weight
+            },
+            version=version,
+        )
+
+    async def _try_to_write(self, changes: dict[str, int], version: int) -> str | None:
+        """Write, if there is anything to write; returns the trouble, if any."""
         if not changes:
-            return trouble
+            return None
         try:
-            report = await self._write(changes, version=plan.tick)
+            report = await self._write(changes, version=version)
         except BalancerError as error:
             self._metrics.balancer_unreachable.inc()
             return f"plan not applied: {error}"
-        return trouble if report.ok else f"weights not taken: {dict(report.failures)}"
+        return None if report.ok else f"weights not taken: {dict(report.failures)}"
 
     @property
     def _lapse(self) -> str:

@@ -8,11 +8,11 @@ before that is known.
 
 from __future__ import annotations
 
-from dial.classifier import Symptom, classify, symptom_of
+from dial.classifier import Symptom, classify, deferral, symptom_of
 from dial.controller.finding import Finding
 from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison, ControlGroups
+from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, ControlGroups
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import RhoBg
@@ -28,17 +28,43 @@ def find_cause(policy: Policy, known: BackendState, look: Look) -> Finding:
     if isinstance(sample, NoData):
         why = (f"cannot be classified: {sample.reason}",)
         return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
-    cause, path = classify(policy.tree, look.features)
+    cause, path = cause_of(policy, known, look)
     if not cause.costs_capacity:
         return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
-    reading = reading_of(policy, known, look, cause)
-    alone = reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
+    alone = lost_by(policy, known, look, cause)
     return Finding(cause, alone, path, symptom_beside(policy, look, cause))
+
+
+def cause_of(policy: Policy, known: BackendState, look: Look) -> tuple[Cause, tuple[str, ...]]:
+    """The class of an interval, and what it was told by: the tree's, or that it blocks itself."""
+    cause, path = classify(policy.tree, look.features)
+    excess = look.features[deferral.FEATURE]
+    lost = lost_by(policy, known, look, Cause.INTRA_APP)
+    intra_app = deferral.is_intra_app(
+        excess,
+        lost if isinstance(lost, NoData) else lost.value,
+        hardware=cause.costs_capacity,
+        least_rho_bg=policy.guards.engage_rho_bg,
+    )
+    if not intra_app or isinstance(look.seen.sample, NoData):
+        return cause, path
+    top = look.seen.sample.top_resource
+    waited = "" if isinstance(top, NoData) else f", most for {top}"
+    why = f"{deferral.FEATURE} {excess:.2f} >= {deferral.LEAST_EXCESS:.2f}: it waits for itself"
+    return Cause.INTRA_APP, (why + waited, *path)
 
 
 def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
     """What the cause shows by, beside what rho_bg is estimated from."""
+    if cause is Cause.INTRA_APP:
+        return Symptom(deferral.FEATURE, deferral.LEAST_EXCESS).step(look.features)
     return None if cause is Cause.LLC else symptom_of(policy.tree, look.features)
+
+
+def lost_by(policy: Policy, known: BackendState, look: Look, cause: Cause) -> RhoBg | NoData:
+    """The capacity that is lost, by this interval alone."""
+    reading = reading_of(policy, known, look, cause)
+    return reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
 
 
 def engage(
@@ -76,8 +102,11 @@ def engage(
     beside = groups.by_t_x(look.seen.name, known.uneasy_intervals)
     if isinstance(beside, NoData):
         return Finding(Cause.NONE, found.rho_bg, (*found.why, beside.reason)), None
-    settled = found.cause is known.suspect and found.cause is not Cause.UNKNOWN
-    far = beside.exceeds(policy.guards.blind_rho_bg)
+    # An application that says so itself need not look the same twice.
+    settled = found.cause is Cause.INTRA_APP or (
+        found.cause is known.suspect and found.cause is not Cause.UNKNOWN
+    )
+    far = beside.exceeds(policy.guards.blind_rho_bg, deviations=SURE_ALONE_DEVIATIONS)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = signal.detected or (signal.likely and far and known.uneasy_intervals >= _LEAST_INTERVALS)
     if sure and far and not settled:
@@ -99,14 +128,15 @@ def engage(
     cause = Cause.NONE
     if not sure:
         why_not = f"looks like {found.cause}; so far that is not enough"
-    elif found.cause is not known.suspect:
+    elif not settled:
         why_not = f"looks like {found.cause}, which the interval before did not"
     elif isinstance(found.rho_bg, NoData):
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
     elif not slower and shared:
-        cause = Cause.LOAD
+        # What all wait for, such as a row of one database, needs no neighbour and no load.
+        cause = found.cause if found.cause is Cause.INTRA_APP else Cause.LOAD
         why_not = f"looks like {found.cause}, but its siblings are as slow"
     elif not slower:
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"

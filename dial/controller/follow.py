@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dial.classifier import classify
-from dial.controller.engage import symptom_beside
+from dial.controller.engage import cause_of, symptom_beside
 from dial.controller.finding import Finding
 from dial.controller.guards import least_stay_ticks
 from dial.controller.look import Look, drains, reading_of
@@ -64,7 +63,7 @@ def follow(
         return known, _held(contention), contention
     gone = _gone(policy, contention, reading, signal)
     if gone >= _enough(policy) and not stays:
-        return known, Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",)), None
+        return known, _ended(contention), None
     rho_bg = _refine(policy, contention.rho_bg, reading)
     if stays and rho_bg.mean < contention.rho_bg.mean:
         # It has only gone for a moment before: load stays away as from one that is there.
@@ -79,6 +78,12 @@ def follow(
     return known, _held(contention), contention
 
 
+def _ended(contention: Contention) -> Finding:
+    if contention.cause is Cause.INTRA_APP:
+        return Finding(Cause.NONE, NoData("no neighbour was there"), ("the waiting has ended",))
+    return Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",))
+
+
 def _held(contention: Contention) -> Finding:
     return Finding(contention.cause, contention.rho_bg, contention.evidence)
 
@@ -89,7 +94,7 @@ def _name(
     """Find the cause of a contention that was begun without."""
     if isinstance(look.seen.sample, NoData):
         return known, contention
-    cause, path = classify(policy.tree, look.features)
+    cause, path = cause_of(policy, known, look)
     cpu_time = look.apparent.cpu_time
     # Of a backend with little load a request takes a little more CPU time for that alone.
     cached = not isinstance(cpu_time, NoData) and cpu_time.mean >= policy.guards.engage_rho_bg

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dial.controller.engage import engage, find_cause
+from dial.classifier import deferral
+from dial.controller.engage import engage, find_cause, lost_by
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
 from dial.controller.look import Look, own_utilisation
@@ -75,7 +76,7 @@ def judge(
     return replace(known, contention=contention, history=history), Verdict(
         cause=finding.cause,
         rho_fg=look.rho_fg,
-        rho_bg=finding.rho_bg.value if isinstance(finding.rho_bg, RhoBg) else finding.rho_bg,
+        rho_bg=_taken_by_a_neighbour(policy, known, look, finding),
         peak_rps=peak_rps(known.peak, policy.peak_rps.get(seen.name)),
         expected_t_x_ms=signal.upper_ms,
         evidence=tuple(_in_words(t_x_ms, signal, finding)),
@@ -114,6 +115,24 @@ def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> Bac
     )
 
 
+def _taken_by_a_neighbour(
+    policy: Policy, known: BackendState, look: Look, finding: Finding
+) -> Measured:
+    """rho_bg: what is lost, without what the application's waiting for itself explains of it."""
+    if isinstance(finding.rho_bg, NoData):
+        return finding.rho_bg
+    if finding.cause is not Cause.INTRA_APP:
+        return finding.rho_bg.value
+    # Both of this interval: what was lost before says nothing of what is waited for now.
+    lost = lost_by(policy, known, look, finding.cause)
+    excess = look.features[deferral.FEATURE]
+    if isinstance(excess, NoData):
+        return excess
+    if excess < deferral.LEAST_EXCESS:
+        return NoData("the waiting has ended, and T_x may be of requests from before")
+    return lost if isinstance(lost, NoData) else deferral.left_over(lost.value, excess)
+
+
 def _in_words(t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
     """The evidence a person would ask for."""
     if isinstance(t_x_ms, NoData):
@@ -124,5 +143,6 @@ def _in_words(t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
         words = [f"T_x {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f}"]
     words += finding.why
     if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:
-        words.append(f"rho_bg {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
+        lost = "capacity lost" if finding.cause is Cause.INTRA_APP else "rho_bg"
+        words.append(f"{lost} {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
     return words

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dial.classifier import features
+from dial.classifier import deferral, features
 from dial.controller.policy import Policy
 from dial.controller.siblings import Apparent
 from dial.controller.state import BackendState
@@ -35,7 +35,7 @@ class Look:
     rho_fg
         The backend's own utilisation.
     features
-        By name (:data:`dial.classifier.FEATURES`).
+        By name (:data:`dial.classifier.FEATURES`), and :data:`dial.classifier.deferral.FEATURE`.
     apparent
         What a neighbour would have to take to make it as slow as it is; ``NoData`` where the
         balancer does not use the backend, which then is nobody's sibling either.
@@ -58,6 +58,7 @@ def look_at(policy: Policy, known: BackendState, seen: BackendObservation) -> Lo
     """
     rho_fg = own_utilisation(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
     found = features(known.baseline, seen.window, seen.sample, rho_fg)
+    found[deferral.FEATURE] = _deferral_excess(known, seen)
     if not seen.server.usable:
         return Look(seen, rho_fg, found, Apparent(_OUT, _OUT))
     by_t_x = _response_time(known.curve.curve(), seen, rho_fg, policy.percentile)
@@ -76,6 +77,12 @@ def own_utilisation(seen: BackendObservation, peak: Measured) -> Measured:
     if isinstance(peak, NoData):
         return utilisation(seen.sample)
     return min(1.0, seen.window.rate_per_s / peak)
+
+
+def _deferral_excess(known: BackendState, seen: BackendObservation) -> Measured:
+    if isinstance(seen.sample, NoData):
+        return seen.sample
+    return deferral.excess(seen.sample.deferral_fraction, known.baseline.deferral.value())
 
 
 def drains(seen: BackendObservation) -> bool:

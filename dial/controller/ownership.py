@@ -9,6 +9,10 @@ all weights are the configured ones again, which is how whoever set them hands t
     somebody changed one    yielded, until all are configured
     ours, or as they were   ours while we shift load, somebody else's while we do not
 
+A balancer may say that nobody but DIAL can write to it (``WeightMeaning.sole_writer``).  Weights
+that are in force there while we shift no load are what an earlier controller left: to yield to it
+would be to wait for ever.  They are put back (:mod:`dial.lease`).
+
 Two controllers that have both yielded to each other must not both come back at once, so after a
 change in the middle of a shift each waits for a time of its own.
 """
@@ -36,7 +40,7 @@ def somebody_elses(state: State, observation: Observation) -> Yield | None:
     if state.yielded is not None and (moved or observation.tick < state.yielded.until_tick):
         return state.yielded
     if state.shift is None:
-        if not moved:
+        if not moved or observation.meaning.sole_writer:
             return None
         what = ", ".join(f"{s.name} {s.weight} instead of {s.configured_weight}" for s in moved)
         return Yield(f"weights were set by somebody else: {what}", observation.tick)

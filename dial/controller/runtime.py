@@ -60,6 +60,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
     windows = RequestWindows(settings.percentile, settings.guards.min_requests)
     inbox = SampleInbox()
     metrics = Metrics()
+    metrics.watch(adapter)
     started_s = clock.now_s()
     publisher = Publisher(
         Snapshot(settings.service, settings.adapter.name, settings.mode, started_s, started_s)

@@ -16,7 +16,9 @@ Formula
     and sd is its standard error.  With b the least that load is moved for, a backend is slower
     than its siblings by a neighbour worth mentioning when
 
-        excess >= b    and    excess >= 2.5 sd.
+        excess >= b    and    excess >= 3 sd,
+
+    and 4 sd where nothing but this speaks for one: no class, no estimate on a resource's curve.
 
     The apparent rho_bg is by M/M/1's curve, for which resource is not known yet; where it is, the
     excess is what the same T_x comes to on that resource's curve.
@@ -42,8 +44,9 @@ Regimes
         of them beside all would take time with the square of their number.
 
 Source
-    Own.  Errors that are normal exceed 2.5 sd in 6 of 1,000 comparisons; Eq. 1's own error is left
-    out of them, because it is the same on all backends while their load is even.  Against the
+    Own.  Errors that are normal exceed 3 sd in 1 of 700 comparisons, 4 sd in 1 of 30,000, and a
+    comparison is asked for only in an interval that the detector finds slow; Eq. 1's own error is
+    left out of them, because it is the same on all backends while their load is even.  Against the
     median of each interval, averaged, on quiet recordings with changes of load put together anew
     that makes a false mitigation a hundred times as rare, and loses 3 of 212 neighbours: of two
     siblings the lower median is the quicker one, each time, and its mean too low.
@@ -67,7 +70,11 @@ in four."""
 
 _GROUP = 8
 
-_SURE_DEVIATIONS = 2.5
+SURE_DEVIATIONS = 3.0
+"""By how many standard errors a backend has to be slower than its siblings."""
+
+SURE_ALONE_DEVIATIONS = 4.0
+"""The same where no class is known that agrees."""
 
 _UNDISTURBED = RhoBg(0.0, 0.0)
 
@@ -110,16 +117,19 @@ class Comparison:
         """Whether the siblings suffer half of what it suffers, or more."""
         return self.siblings.mean > 0.5 * self.own.mean
 
-    def exceeds(self, least: float, scale: float = 1.0) -> bool:
+    def exceeds(
+        self, least: float, scale: float = 1.0, *, deviations: float = SURE_DEVIATIONS
+    ) -> bool:
         """Whether it is slower by ``least``, and surely slower.
 
         Parameters
         ----------
         least : rho_bg that is worth it.
         scale : what the excess is to be multiplied with on the curve of the resource at hand.
+        deviations : standard errors that make it sure.
         """
         excess = self.excess
-        return scale * excess.mean >= least and excess.mean >= _SURE_DEVIATIONS * excess.sd
+        return scale * excess.mean >= least and excess.mean >= deviations * excess.sd
 
 
 class ControlGroups:

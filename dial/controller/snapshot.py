@@ -2,11 +2,12 @@
 
 The service, the live view and the metrics read snapshots; they never reach into the
 runtime.  Publishing is a single assignment, so a reader sees a whole tick or the one
-before it.
+before it; whoever waits for the next one is woken.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
 from dataclasses import dataclass
 
@@ -35,6 +36,8 @@ class Publisher:
 
     def __init__(self, first: Snapshot, history: int = 300) -> None:
         self._history: deque[Snapshot] = deque([first], maxlen=history)
+        self._next = asyncio.Event()
+        self._ended = False
 
     @property
     def current(self) -> Snapshot:
@@ -48,3 +51,23 @@ class Publisher:
     def publish(self, snapshot: Snapshot) -> None:
         """Make ``snapshot`` the current one."""
         self._history.append(snapshot)
+        self._wake()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will be published."""
+        return self._ended
+
+    def end(self) -> None:
+        """Nothing more will be published; nobody need wait for it."""
+        self._ended = True
+        self._wake()
+
+    async def next(self) -> None:
+        """Wait until a snapshot is published, or none will be any more."""
+        if not self._ended:
+            await self._next.wait()
+
+    def _wake(self) -> None:
+        self._next.set()
+        self._next = asyncio.Event()

@@ -132,10 +132,11 @@ def split_load(
     if even and np.array_equal(shares, base):
         weights = configured
     else:
+        meaning = observation.meaning
         ideal = ideal_weights(
-            shares, observation.meaning.kind, target.throughput_per_s, arrival_per_s
+            shares, meaning, target.throughput_per_s, arrival_per_s, aim=target.shares
         )
-        weights = integer_weights(ideal, observation.meaning, configured)
+        weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
         {b.name: float(share) for b, share in zip(usable, shares, strict=True)},
         {b.name: weight for b, weight in zip(usable, weights, strict=True)},

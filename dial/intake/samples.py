@@ -5,7 +5,8 @@ The wire format, version 1::
     {"version": 1, "backend": "s1", "agent": "HOST:PID",
      "samples": [{"at_s": 1700000000.0, "interval_s": 1.0,
                   "metrics": {"cpu_usr_cores": 0.21,
-                              "cpu_steal_cores": {"no_data": "not filled in by this kernel"}}}]}
+                              "cpu_steal_cores": {"no_data": "not filled in by this kernel"}},
+                  "top_resource": "Lock:transactionid"}]}
 
 A number from a VM ends up in a weight, so nothing doubtful passes: a post is taken whole
 or refused whole, with one :class:`IntakeError` that names backend, field, value and what
@@ -30,7 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSche
 from pydantic_core import from_json
 
 from dial.errors import IntakeError
-from dial.types import METRIC_NAMES, AgentSample, Measured, NoData
+from dial.types import METRIC_NAMES, AgentSample, Measured, Named, NoData
 
 VERSION = 1
 
@@ -40,8 +41,8 @@ MAX_SAMPLES = 120
 MAX_BODY_BYTES = 1024 * 1024
 """Bytes in one post.
 
-120 samples of 21 metrics, each absent with the longest reason allowed, are
-120 * 21 * (40 + 200 + 20) = 655,200 bytes; ordinary samples take a tenth of that.
+120 samples of 24 metrics, each absent with the longest reason allowed, are
+120 * 24 * (40 + 200 + 20) = 748,800 bytes; ordinary samples take a tenth of that.
 """
 
 MAX_NAME_CHARS = 256
@@ -95,20 +96,19 @@ class WireNoData(BaseModel):
     no_data: str = Field(min_length=1, max_length=MAX_REASON_CHARS)
 
 
+_NO_DATA_SCHEMA = {
+    "type": "object",
+    "properties": {"no_data": {"type": "string", "maxLength": MAX_REASON_CHARS}},
+    "required": ["no_data"],
+}
+
 _MetricValue = Annotated[
+    object, WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, _NO_DATA_SCHEMA]})
+]
+
+_TextValue = Annotated[
     object,
-    WithJsonSchema(
-        {
-            "anyOf": [
-                {"type": "number", "minimum": 0},
-                {
-                    "type": "object",
-                    "properties": {"no_data": {"type": "string", "maxLength": MAX_REASON_CHARS}},
-                    "required": ["no_data"],
-                },
-            ]
-        }
-    ),
+    WithJsonSchema({"anyOf": [{"type": "string", "maxLength": MAX_REASON_CHARS}, _NO_DATA_SCHEMA]}),
 ]
 
 
@@ -122,6 +122,9 @@ class WireSample(BaseModel):
     metrics: dict[str, _MetricValue] = Field(
         max_length=MAX_METRICS,
         description="Value, or {no_data: why}, by metric name; unknown names are ignored.",
+    )
+    top_resource: _TextValue = Field(
+        default=None, description="What its activities waited for most, or {no_data: why}."
     )
 
 
@@ -219,7 +222,24 @@ def _sample(backend: str, index: int, wire: WireSample) -> AgentSample:
         name: _metric(backend, f"{where}.metrics.{name}", name, wire.metrics)
         for name in METRIC_NAMES
     }
-    return AgentSample(at_s=wire.at_s, interval_s=wire.interval_s, **values)
+    top_resource = _named(backend, f"{where}.top_resource", wire.top_resource)
+    return AgentSample(
+        at_s=wire.at_s, interval_s=wire.interval_s, top_resource=top_resource, **values
+    )
+
+
+def _named(backend: str, where: str, sent: object) -> Named:
+    if sent is None:
+        return NoData("not sent")
+    if isinstance(sent, dict):
+        return _no_data(backend, where, sent)
+    if not isinstance(sent, str) or not sent:
+        raise refused("malformed", backend, where, sent, 'must be a text or {"no_data": "why"}')
+    if len(sent) > MAX_REASON_CHARS:
+        allowed = f"must be at most {MAX_REASON_CHARS} characters"
+        raise refused("too_long", backend, where, sent, allowed)
+    _printable(backend, where, sent)
+    return sent
 
 
 def _metric(backend: str, where: str, name: str, sent: Mapping[str, object]) -> Measured:

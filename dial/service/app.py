@@ -4,13 +4,15 @@
 ``POST /v1/samples``      one post of an agent (token); see :mod:`dial.intake.samples`
 ``GET /v1/state``         the controller now, a row per backend
 ``GET /v1/observations``  the last N observations, oldest first
+``GET /v1/weights``       the weights in force, by long poll; see :mod:`dial.service.feed`
 ``GET /metrics``          Prometheus' text format
 ``GET /healthz``          the process lives
 ``GET /readyz``           it is in control: ticks are fresh, the balancer was read
 ========================  ======================================================
 
 Reads need no token: on loopback whoever can connect may look, and off loopback the
-service does not start without a token for writes.
+service does not start without a token for writes.  The weights do where there is one:
+a follower keeps a connection, and what it is told it does.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ from dial.intake.inbox import Receipt, SampleInbox
 from dial.intake.samples import MAX_BODY_BYTES, WireBatch, decode_batch
 from dial.metrics import Metrics
 from dial.service import errors
+from dial.service.feed import WeightDocument, WeightFeed
 from dial.service.limits import BodyLimit
 from dial.service.token import require_token_off_loopback
 from dial.service.views import State, state_of
@@ -87,6 +90,8 @@ def create_app(
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
     errors.install(app)
 
+    feed = WeightFeed(publisher, settings)
+
     def authorised(request: Request) -> None:
         try:
             check_token(request.headers.get("authorization"), token)
@@ -127,6 +132,16 @@ def create_app(
         """The observations of the last ticks, oldest first."""
         history = publisher.history(last)
         return [s.observation for s in history if s.observation is not None]
+
+    @app.get("/v1/weights", openapi_extra={"security": [{"token": []}]} if token else None)
+    async def get_weights(
+        request: Request,
+        after: Annotated[int, Query(ge=-1, le=2**63 - 1)] = -1,
+    ) -> WeightDocument:
+        """Weights in force, as soon as newer than `after`; needs the token where there is one."""
+        if token is not None:
+            check_token(request.headers.get("authorization"), token)
+        return await feed.newer_than(after)
 
     @app.get("/healthz")
     async def get_health() -> Health:

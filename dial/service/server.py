@@ -21,7 +21,10 @@ from dial.errors import SettingError
 from dial.settings import ApiSettings
 
 SHUTDOWN_S = 2
-"""Seconds that requests in flight are given at the end; every answer takes milliseconds."""
+"""Seconds that requests in flight are given at the end.
+
+Every answer takes milliseconds, and those that wait for weights are given when the controller ends.
+"""
 
 
 class _GuestServer(uvicorn.Server):

@@ -11,7 +11,7 @@ def merge_samples(samples: Sequence[AgentSample]) -> AgentSample | NoData:
     """Average samples, each weighted by the time it covers.
 
     A metric that some samples lack is averaged over those that have it; where all lack
-    it, the newest reason stands.
+    it, the newest reason stands.  What was waited for most is the newest sample's word.
 
     Parameters
     ----------
@@ -21,7 +21,13 @@ def merge_samples(samples: Sequence[AgentSample]) -> AgentSample | NoData:
         return NoData("no sample from an agent in this tick")
     newest = samples[-1]
     merged = {name: _average(samples, name) for name in METRIC_NAMES}
-    return AgentSample(at_s=newest.at_s, interval_s=sum(s.interval_s for s in samples), **merged)
+    named = (s.top_resource for s in reversed(samples) if not isinstance(s.top_resource, NoData))
+    return AgentSample(
+        at_s=newest.at_s,
+        interval_s=sum(s.interval_s for s in samples),
+        top_resource=next(named, newest.top_resource),
+        **merged,
+    )
 
 
 def _average(samples: Sequence[AgentSample], name: str) -> Measured:

@@ -212,15 +212,16 @@ def answer(target: str, do: Callable[[Work], None]) -> bytes:
     path, _, query = target.partition("?")
     try:
         if path != "/work":
-            return _response("404 Not Found", b"only /work is served\n")
+            return response("404 Not Found", b"only /work is served\n")
         work = parse_work(query)
         do(work)
     except BadRequest as error:
-        return _response("400 Bad Request", f"{error}\n".encode())
-    return _response("200 OK", b"x" * work.bytes)
+        return response("400 Bad Request", f"{error}\n".encode())
+    return response("200 OK", b"x" * work.bytes)
 
 
-def _response(status: str, body: bytes) -> bytes:
+def response(status: str, body: bytes) -> bytes:
+    """An HTTP answer."""
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
@@ -255,7 +256,7 @@ class Connection(asyncio.Protocol):
             self._refuse("the request's head is longer than 16 KiB")
 
     def _refuse(self, why: str) -> None:
-        self._transport.write(_response("400 Bad Request", f"{why}\n".encode()))
+        self._transport.write(response("400 Bad Request", f"{why}\n".encode()))
         self._transport.close()
 
 

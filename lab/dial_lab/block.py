@@ -50,6 +50,8 @@ class Site:
     phases: Phases
     guests: Mapping[str, Guest] = field(default_factory=dict)
     """Machines whose tenant has a kernel of its own, by name."""
+    lb: str = "haproxy"
+    """What stands before them."""
 
     @property
     def pool(self) -> Pool:
@@ -61,6 +63,7 @@ class Site:
             self.harness_cores,
             self.percentile,
             self.guests,
+            self.lb,
         )
 
 

@@ -18,7 +18,7 @@ from typer.exceptions import TyperException
 from dial.errors import DialError, LabError
 from dial_lab import picture, table
 from dial_lab.live import View
-from dial_lab.policies import POLICIES, policy
+from dial_lab.policies import BALANCERS, DEFAULT_POLICIES, POLICIES, policy
 from dial_lab.run import MACHINES, Outcome, Request, execute
 from dial_lab.scenarios import SCENARIOS, scenario
 
@@ -39,8 +39,6 @@ mend there.  Both can be chosen.
 
 _INTERRUPTED = 130
 
-_DEFAULT_POLICIES = ["roundrobin", "leastconn", "dial"]
-
 
 @app.command("list")
 def list_all() -> None:
@@ -52,7 +50,8 @@ def list_all() -> None:
     console.print("policies")
     for one in POLICIES.values():
         ticks = f", weights by a controller every {one.interval_s:g} s" if one.interval_s else ""
-        console.print(f"  {one.name:<12} balance {one.balance}{ticks}")
+        how = [f"balance {one.balance}" if one.balance else "", one.lb_policy]
+        console.print(f"  {one.name:<12} {' / '.join(filter(None, how))}{ticks}")
 
 
 @app.command()
@@ -76,7 +75,7 @@ def run(
     ] = None,
     percentile: Annotated[float, typer.Option(help="The x of T_x.")] = 90.0,
     seed: Annotated[int, typer.Option(help="Of arrivals and costs.")] = 7,
-    lb: Annotated[str, typer.Option(help="haproxy")] = "haproxy",
+    lb: Annotated[str, typer.Option(help="haproxy or envoy")] = "haproxy",
     guest: Annotated[
         str, typer.Option(help="Whose kernel the tenants run under: shared, or uml (their own).")
     ] = "shared",
@@ -88,11 +87,11 @@ def run(
     ] = None,
 ) -> None:
     """Run policies against each other on the same machines, with the same requests."""
-    if lb != "haproxy":
-        raise LabError(f"--lb {lb}: not supported; allowed: haproxy")
+    if lb not in BALANCERS:
+        raise LabError(f"--lb {lb}: not supported; allowed: {', '.join(BALANCERS)}")
     request = Request(
         scenario=scenario(name),
-        policies=tuple(policy(name, interval) for name in policies or _DEFAULT_POLICIES),
+        policies=tuple(policy(name, interval, lb) for name in policies or DEFAULT_POLICIES[lb]),
         load=DEFAULT_LOAD if load is None and rate is None else load,
         rate_per_s=rate,
         severity=severity,
@@ -101,6 +100,7 @@ def run(
         percentile=percentile,
         seed=seed,
         guest=guest,
+        lb=lb,
     )
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

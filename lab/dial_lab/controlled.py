@@ -16,9 +16,10 @@ from types import MappingProxyType
 from dial.errors import LabError
 from dial.types import Mode
 from dial_lab.guests import Guest
-from dial_lab.haproxy import SERVICE, Balancer
+from dial_lab.haproxy import SERVICE
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
+from dial_lab.tenant import page_of
 from dial_lab.topology import Machine
 
 DIAL = Path(sys.executable).with_name("dial")
@@ -33,7 +34,6 @@ class Control:
     """Where one controller is reached and what it leaves behind."""
 
     api_port: int
-    log_port: int
     recording: Path
     config: Path
     token_file: Path
@@ -49,7 +49,6 @@ def prepare(
     directory: Path,
     secret_directory: Path,
     api_port: int,
-    log_port: int,
     api_host: str = LOOPBACK,
 ) -> Control:
     """Choose the files of one controller, and make its token."""
@@ -58,7 +57,6 @@ def prepare(
     token_file.write_text(secrets.token_urlsafe(32), encoding="ascii")
     return Control(
         api_port,
-        log_port,
         directory / "recording.jsonl",
         directory / "dial.toml",
         token_file,
@@ -68,18 +66,28 @@ def prepare(
 
 def controller_config(
     control: Control,
-    balancer: Balancer,
+    adapter: str,
     interval_s: float,
     percentile: float,
     *,
-    new_connections: bool = False,
     mode: Mode = Mode.ENFORCE,
     settings: str = "",
 ) -> str:
-    """The controller's configuration file; ``settings`` are further tables of it."""
+    """The controller's configuration file.
+
+    Parameters
+    ----------
+    control
+        Its files and where it is reached.
+    adapter
+        The ``[adapter]`` table.
+    interval_s, percentile, mode
+        As settings of these names.
+    settings
+        Further tables.
+    """
     # A JSON string is a TOML basic string too, with the same escapes.
     quoted = {
-        "socket": json.dumps(str(balancer.socket)),
         "token": json.dumps(str(control.token_file)),
         "record": json.dumps(str(control.recording)),
     }
@@ -89,14 +97,7 @@ mode = "{mode}"
 percentile = {percentile!r}
 interval_s = {interval_s!r}
 
-[adapter]
-name = "haproxy"
-
-[adapter.options]
-socket = {quoted["socket"]}
-log = "tcp://127.0.0.1:{control.log_port}"
-new_connections = {json.dumps(new_connections)}
-
+{adapter}
 [api]
 host = "{control.api_host}"
 port = {control.api_port}
@@ -112,15 +113,16 @@ def start(
     children: Children,
     policy: Policy,
     control: Control,
-    balancer: Balancer,
+    adapter: str,
     *,
     machines: Sequence[Machine],
     cores: tuple[int, ...],
     percentile: float,
-    new_connections: bool = False,
     guests: Mapping[str, Guest] = MappingProxyType({}),
 ) -> None:
     """Start the controller and an agent in each VM; ``guests`` are VMs with their own kernel.
+
+    ``adapter`` is the ``[adapter]`` table by which the controller finds its balancer.
 
     Raises
     ------
@@ -134,10 +136,9 @@ def start(
     control.config.write_text(
         controller_config(
             control,
-            balancer,
+            adapter,
             policy.interval_s,
             percentile,
-            new_connections=new_connections,
             mode=policy.mode,
             settings=policy.settings,
         ),
@@ -158,6 +159,7 @@ def start(
                 *("--token-file", str(control.token_file)),
                 *("--cpu-capacity-cores", str(machine.capacity_cores)),
                 *(("--scope", "vm") if guest is not None else ("--cgroup", machine.fg)),
+                *("--pbox-page", str(page_of(machine))),
             ],
             cores=[machine.core],
             join=machine.tenant_files(),

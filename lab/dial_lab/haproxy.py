@@ -7,6 +7,7 @@ under test is not what is measured.
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,19 @@ class Balancer:
 
     port: int
     socket: Path
+
+    def adapter_settings(self, log_port: int, *, new_connections: bool) -> str:
+        """The ``[adapter]`` table of its controller, which takes the log on ``log_port``."""
+        # A JSON string is a TOML basic string too, with the same escapes.
+        return f"""\
+[adapter]
+name = "haproxy"
+
+[adapter.options]
+socket = {json.dumps(str(self.socket))}
+log = "tcp://127.0.0.1:{log_port}"
+new_connections = {json.dumps(new_connections)}
+"""
 
 
 def config(

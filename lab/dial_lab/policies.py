@@ -17,7 +17,9 @@ class Policy:
     name
         As typed and reported.
     balance
-        Argument of HAProxy's ``balance``.
+        Argument of HAProxy's ``balance``; empty where it has nothing like it.
+    lb_policy
+        Envoy's ``lb_policy``; empty where it has nothing like it.
     interval_s
         Tick of the controller that sets the weights; ``None`` without one.
     settings
@@ -28,6 +30,7 @@ class Policy:
 
     name: str
     balance: str
+    lb_policy: str = ""
     interval_s: float | None = None
     settings: str = ""
     mode: Mode = Mode.ENFORCE
@@ -58,26 +61,48 @@ panic_fraction = 1.0
 POLICIES = {
     policy.name: policy
     for policy in (
-        Policy("roundrobin", "roundrobin"),
-        Policy("leastconn", "leastconn"),
-        Policy("random2", "random(2)"),
-        Policy("dial", "roundrobin", interval_s=1.0),
-        Policy("dial-paper", "roundrobin", interval_s=10.0, settings=PAPER),
+        Policy("roundrobin", "roundrobin", "ROUND_ROBIN"),
+        Policy("leastconn", "leastconn", ""),
+        Policy("random2", "random(2)", ""),
+        Policy("leastrequest", "", "LEAST_REQUEST"),
+        Policy("dial", "roundrobin", "ROUND_ROBIN", interval_s=1.0),
+        Policy("dial-paper", "roundrobin", "ROUND_ROBIN", interval_s=10.0, settings=PAPER),
     )
 }
 
 
-def policy(name: str, interval_s: float | None = None) -> Policy:
+BALANCERS = {"haproxy": "HAProxy", "envoy": "Envoy"}
+"""What can stand before the machines, as typed and as called."""
+
+DEFAULT_POLICIES = {
+    "haproxy": ("roundrobin", "leastconn", "dial"),
+    "envoy": ("roundrobin", "leastrequest", "dial"),
+}
+
+
+def of_balancer(lb: str) -> dict[str, Policy]:
+    """The policies that a balancer has."""
+    return {
+        name: policy
+        for name, policy in POLICIES.items()
+        if (policy.lb_policy if lb == "envoy" else policy.balance)
+    }
+
+
+def policy(name: str, interval_s: float | None = None, lb: str = "haproxy") -> Policy:
     """Look a policy up; ``interval_s`` replaces its controller's own interval.
 
     Raises
     ------
     LabError
-        If there is none of that name; lists those there are.
+        If that balancer has none of that name; lists those there are.
     """
-    if name not in POLICIES:
-        raise LabError(f"--policy {name}: no such policy; allowed: {', '.join(POLICIES)}")
-    found = POLICIES[name]
+    there = of_balancer(lb)
+    if name not in there:
+        raise LabError(
+            f"--policy {name}: no such policy of {BALANCERS[lb]}; allowed: {', '.join(there)}"
+        )
+    found = there[name]
     if interval_s is None or not found.controlled:
         return found
     return replace(found, interval_s=interval_s)

@@ -61,6 +61,7 @@ class Request:
     percentile: float
     seed: int
     guest: str = "shared"
+    lb: str = "haproxy"
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -163,6 +164,7 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 request.seed,
                 request.phases,
                 vms,
+                request.lb,
             )
             view.note(describe(measured, site))
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
@@ -215,6 +217,8 @@ def document(
     """The JSON report (its keys are promised in docs)."""
     contended = bool(request.scenario.visits)
     rho_bg = round(measured[0].rho_bg, 4) if contended else None
+    if request.scenario.own_doing:
+        rho_bg = 0.0
     policies = {name: report.policy_figures(of, rho_bg) for name, of in blocks.items()}
     late_ms = max(figures["generator_late_p99_ms"] for figures in policies.values())
     bounds = request.phases.bounds()
@@ -226,7 +230,7 @@ def document(
         "percentile": request.percentile,
         "seed": request.seed,
         "guest": request.guest,
-        "lb": "haproxy",
+        "lb": request.lb,
         "machine": machine_facts(),
         "commit": commit(),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

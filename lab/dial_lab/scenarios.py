@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from dial.errors import LabError
 from dial_lab.arrivals import Swing
-from dial_lab.resources import CPU, DISK, LLC, NET, SELF_LIMITED, Resource
+from dial_lab.resources import CPU, DISK, INTRA_APP, LLC, NET, SELF_LIMITED, Resource
 from dial_lab.resources.net import NetResource
 
 
@@ -60,6 +60,8 @@ class Scenario:
         How many days the contended phase is, if any.  The arrival rate then follows the hours
         of the day (:func:`day_factors`) about its mean, and ``rate_factor`` is that of the
         busiest hour over that of the quietest.
+    own_doing
+        What visits is the tenant's own and takes nothing from it: the true rho_bg is 0.
     """
 
     name: str
@@ -69,6 +71,7 @@ class Scenario:
     rate_factor: float = 1.0
     cost_factor: float = 1.0
     days: int = 0
+    own_doing: bool = False
 
     @property
     def victims(self) -> frozenset[int]:
@@ -151,6 +154,13 @@ SCENARIOS = {
             "no neighbour, but one VM has a CPU quota of its own for a while",
             resource=SELF_LIMITED,
             visits=(Visit(),),
+        ),
+        Scenario(
+            "intra-app",
+            "no neighbour, but one VM's application blocks itself with a lock for a while",
+            resource=INTRA_APP,
+            visits=(Visit(),),
+            own_doing=True,
         ),
         Scenario("load", "the tenant's own load grows by half, no neighbour", rate_factor=1.5),
         Scenario("mix", "requests get heavier by half, no neighbour", cost_factor=1.5),

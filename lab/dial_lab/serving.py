@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from dial.errors import LabError
-from dial_lab import controlled, haproxy
-from dial_lab.addresses import Address, free_ports
+from dial_lab import controlled, envoy, haproxy
+from dial_lab.addresses import Address, free_ports, wait_for_port
 from dial_lab.arrivals import Swing
 from dial_lab.controlled import Control
 from dial_lab.guests import Guest
@@ -46,6 +46,8 @@ class Pool:
     """The x of T_x."""
     guests: Mapping[str, Guest] = field(default_factory=dict)
     """Machines whose tenant has a kernel of its own, by name."""
+    lb: str = "haproxy"
+    """What stands before them, one of :data:`dial_lab.policies.BALANCERS`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,32 +95,73 @@ def start_front(
     LabError
         If one of them does not come up.
     """
-    port, api_port, log_port = free_ports(3)
-    balancer = haproxy.Balancer(port, private / "haproxy.sock")
-    text = haproxy.config(
-        policy.balance,
-        pool.addresses,
-        balancer,
-        log_port if policy.controlled else None,
-        new_connections=pool.cost.new_connections,
-    )
-    haproxy.start(children, directory, text, balancer, pool.harness_cores)
+    port, api_port, feed_port = free_ports(3)
+    start = _start_envoy if pool.lb == "envoy" else _start_haproxy
+    adapter = start(children, pool, policy, directory, private, port=port, feed_port=feed_port)
     if policy.interval_s is None:
+        wait_for_port(Address(controlled.LOOPBACK, port), children)
         return Front(port, None)
-    control = controlled.prepare(directory, private, api_port, log_port, _api_host(pool))
+    control = controlled.prepare(directory, private, api_port, _api_host(pool))
     controlled.start(
         children,
         policy,
         control,
-        balancer,
+        adapter,
         machines=pool.machines,
         cores=pool.harness_cores,
         percentile=pool.percentile,
-        new_connections=pool.cost.new_connections,
         guests=pool.guests,
     )
+    wait_for_port(Address(controlled.LOOPBACK, port), children)
     controlled.await_samples(children, control, policy.interval_s)
     return Front(port, control)
+
+
+def _start_haproxy(
+    children: Children,
+    pool: Pool,
+    policy: Policy,
+    directory: Path,
+    private: Path,
+    *,
+    port: int,
+    feed_port: int,
+) -> str:
+    """Start it; returns the ``[adapter]`` table of a controller that takes the log there."""
+    balancer = haproxy.Balancer(port, private / "haproxy.sock")
+    new_connections = pool.cost.new_connections
+    text = haproxy.config(
+        policy.balance,
+        pool.addresses,
+        balancer,
+        feed_port if policy.controlled else None,
+        new_connections=new_connections,
+    )
+    haproxy.start(children, directory, text, balancer, pool.harness_cores)
+    return balancer.adapter_settings(feed_port, new_connections=new_connections)
+
+
+def _start_envoy(
+    children: Children,
+    pool: Pool,
+    policy: Policy,
+    directory: Path,
+    private: Path,  # noqa: ARG001 - it has neither socket nor token
+    *,
+    port: int,
+    feed_port: int,
+) -> str:
+    """Start it; returns the ``[adapter]`` table of a controller that it asks there."""
+    balancer = envoy.Balancer(port, *free_ports(1))
+    text = envoy.config(
+        policy.lb_policy,
+        pool.addresses,
+        balancer,
+        feed_port if policy.controlled else None,
+        new_connections=pool.cost.new_connections,
+    )
+    envoy.start(children, directory, text, pool.harness_cores)
+    return balancer.adapter_settings(pool.addresses, feed_port)
 
 
 def start_generator(

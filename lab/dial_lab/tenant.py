@@ -14,6 +14,11 @@ from dial_lab.topology import Machine
 from dial_lab.vms import Vm
 
 
+def page_of(machine: Machine) -> Path:
+    """Where the machine's application has its statistics page, if it has one."""
+    return Path(f"/dev/shm/dial-lab-{machine.name}.page")  # noqa: S108 - shared memory, as pBox has it
+
+
 def start_app(
     children: Children,
     machine: Machine,

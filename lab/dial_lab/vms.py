@@ -43,12 +43,17 @@ def link_of(machine: Machine) -> Link:
     return Link(machine.name, NIC_BIT_S)
 
 
+def address_of(machine: Machine) -> Address:
+    """Where the application of a machine's VM listens."""
+    return Address(link_of(machine).vm_address, _APP_PORT)
+
+
 @contextmanager
 def vms(machines: Sequence[Machine]) -> Iterator[Mapping[str, Vm]]:
     """Build a VM on each machine, by the machine's name; they are removed at exit."""
     wanted = {machine.name: link_of(machine) for machine in machines}
     with links.links(wanted.values()):
         yield {
-            name: Vm(Address(link.vm_address, _APP_PORT), inside(link.vm))
-            for name, link in wanted.items()
+            machine.name: Vm(address_of(machine), inside(wanted[machine.name].vm))
+            for machine in machines
         }

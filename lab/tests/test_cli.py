@@ -26,10 +26,14 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
     ("words", "said"),
     [
         (["run", "quake"], "scenario quake: no such scenario; allowed: none, cpu, "),
-        (["run", "cpu", "--lb", "envoy"], "--lb envoy: not supported; allowed: haproxy"),
+        (["run", "cpu", "--lb", "nginx"], "--lb nginx: not supported; allowed: haproxy, envoy"),
+        (
+            ["run", "cpu", "--lb", "envoy", "--policy", "leastconn"],
+            "--policy leastconn: no such policy of Envoy; allowed: roundrobin, leastrequest, dial",
+        ),
         (["run", "cpu", "--guest", "kvm"], "--guest kvm: no such kind; allowed: shared, uml"),
         (["run", "net", "--guest", "uml"], "--guest uml: not with scenario net; allowed: none, "),
-        (["run", "cpu", "--policy", "best"], "--policy best: no such policy; allowed: "),
+        (["run", "cpu", "--policy", "best"], "--policy best: no such policy of HAProxy; allowed: "),
         (["run", "cpu", "--load", "9"], "--load 9: allowed is 0.01 to 2"),
         (["run", "cpu", "--severity", "0"], "--severity 0: allowed is 0.05 to 0.95"),
         (["run", "cpu", "--severity", "nan"], "--severity nan: allowed is 0.05 to 0.95"),

@@ -8,7 +8,7 @@ import os
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -183,26 +183,33 @@ def cgroups() -> Iterator[Cgroups]:
 
 @pytest.mark.root
 def test_every_neighbour_takes_the_share_of_the_disk_it_is_told(
-    cgroups: Cgroups, tmp_path: Path
+    cgroups: Cgroups, tmp_path: Path, in_a_calm_moment: Callable[..., object]
 ) -> None:
     disk = DiskResource(tmp_path / "disks")
     core = max(os.sched_getaffinity(0))
-    taken = {}
+    # 10 MiB/s over 64 KiB is 160 a second, less what a request does off the disk.
+    expected = {
+        "quiet_rps": pytest.approx(135.0, abs=25.0),
+        **dict.fromkeys(disk.programs, pytest.approx(0.6, abs=0.1)),
+    }
     with (
         machines(cgroups, ["t1"], [core]) as (machine,),
         Children(tmp_path) as children,
         disk.tenants([machine], children) as addresses,
     ):
-        quiet_rps = saturation_rps(addresses["t1"], disk.cost, 1.0)
-        for program in disk.programs:
-            neighbour = disk.start_neighbour(children, machine, 0.6, 2.0, program)
-            saturation_rps(addresses["t1"], disk.cost, SETTLE_S)
-            taken[program] = 1.0 - saturation_rps(addresses["t1"], disk.cost, 1.0) / quiet_rps
-            children.check()
-            children.stop(neighbour)
-    # 10 MiB/s over 64 KiB is 160 a second, less what a request does off the disk.
-    assert 110.0 < quiet_rps < 160.0
-    assert taken == dict.fromkeys(disk.programs, pytest.approx(0.6, abs=0.1))
+
+        def measure() -> dict[str, float]:
+            found = {"quiet_rps": saturation_rps(addresses["t1"], disk.cost, 1.0)}
+            for program in disk.programs:
+                neighbour = disk.start_neighbour(children, machine, 0.6, 2.0, program)
+                saturation_rps(addresses["t1"], disk.cost, SETTLE_S)
+                contended_rps = saturation_rps(addresses["t1"], disk.cost, 1.0)
+                found[program] = 1.0 - contended_rps / found["quiet_rps"]
+                children.check()
+                children.stop(neighbour)
+            return found
+
+        assert in_a_calm_moment(measure, expected) == expected
     assert not (tmp_path / "disks").exists()
 
 

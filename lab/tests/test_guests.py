@@ -21,7 +21,6 @@ from dial_lab.app import measure_passes_per_us, spin
 from dial_lab.cgroups import Cgroups
 from dial_lab.controlled import controller_config, prepare
 from dial_lab.guests import Guest, enter, guests, init, uml
-from dial_lab.haproxy import Balancer
 from dial_lab.processes import Children
 from dial_lab.run import Request
 from dial_lab.scenarios import scenario
@@ -54,8 +53,8 @@ def test_the_first_process_gets_what_it_brings_the_network_up_with() -> None:
 
 
 def test_agents_in_guests_reach_the_controller_off_loopback(tmp_path: Path) -> None:
-    control = prepare(tmp_path, tmp_path, 8000, 5140, GUEST.host_address)
-    text = controller_config(control, Balancer(80, tmp_path / "socket"), 1.0, 90.0)
+    control = prepare(tmp_path, tmp_path, 8000, GUEST.host_address)
+    text = controller_config(control, "[adapter]\n", 1.0, 90.0)
     assert 'host = "10.214.3.1"\nport = 8000' in text
     assert control.url == "http://10.214.3.1:8000"
 

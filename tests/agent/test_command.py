@@ -32,6 +32,11 @@ NEEDED = ["--controller", "http://127.0.0.1:1", "--backend", "s1"]
         ([*NEEDED, "--scope", "vm", "--cgroup", "m"], "not allowed with --scope vm"),
         ([*NEEDED, "--cgroup", "../x"], "a path such as"),
         ([*NEEDED, "--cgroup", "/"], "a path such as"),
+        ([*NEEDED, "--pbox-page", "x.page"], "an absolute path"),
+        ([*NEEDED, "--pbox-page", "/x", "--postgres", "dbname=x"], "one application"),
+        ([*NEEDED, "--pbox-owner", "root"], "needs --pbox-page"),
+        ([*NEEDED, "--pbox-page", "/x", "--pbox-owner", "no such"], "no such user"),
+        ([*NEEDED, "--postgres", "dbname=x password=y"], "holds a password"),
         (["--controller", "nowhere", "--backend", "s1"], "'nowhere'"),
         (NEEDED, "DIAL_TOKEN: no token"),
         ([*NEEDED, "--token-file", "/nowhere"], "--token-file /nowhere: No such file"),
@@ -83,7 +88,7 @@ def test_once_prints_one_sample_with_all_metrics() -> None:
         check=True,
     )
     sample = json.loads(done.stdout)
-    assert set(sample) == {"at_s", "interval_s", "metrics"}
+    assert set(sample) == {"at_s", "interval_s", "metrics", "top_resource"}
     assert tuple(sample["metrics"]) == METRIC_NAMES
     assert sample["metrics"]["agent_rss_mib"] > 1.0
 

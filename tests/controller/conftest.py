@@ -52,6 +52,8 @@ class Service:
     """What neighbours take of the CPU."""
     cache_rho_bg: dict[str, float] = field(default_factory=dict)
     """What they take by making each request need more CPU time."""
+    deferred: dict[str, float] = field(default_factory=dict)
+    """Part of activities' time that they wait for one another, of applications that tell it."""
     weights: dict[str, int] = field(default_factory=dict)
     configured: dict[str, int] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
@@ -74,7 +76,8 @@ class Service:
             rate = self.arrival_per_s * self.weights[name] / total if usable else 0.0
             taken = self.rho_bg.get(name, 0.0)
             slowed = 1.0 - self.cache_rho_bg.get(name, 0.0)
-            left_per_s = PEAK_RPS * (1.0 - taken) * slowed
+            deferred = self.deferred.get(name)
+            left_per_s = PEAK_RPS * (1.0 - taken) * slowed * (1.0 - (deferred or 0.0))
             spare_per_s = max(left_per_s - rate, 1.0)
             t90_ms = 1e3 * percentile_factor(90.0) / spare_per_s * (noise or {}).get(name, 1.0)
             used_cores = min(0.3, 0.3 * rate / PEAK_RPS / slowed)
@@ -85,6 +88,7 @@ class Service:
                 cpu_capacity_cores=0.3,
                 run_queue_wait_cores=0.15 * used_cores + taken,
                 throttled_fraction=0.0,
+                **({} if deferred is None else {"deferral_fraction": deferred}),
             )
             backends.append(
                 BackendObservation(

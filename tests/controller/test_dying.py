@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 
 from dial.controller.replay import replay
 from dial.errors import BalancerUnreachable, SettingError
 from dial.lease import Lease, LeaseFile, Moment
-from dial.types import Mode
+from dial.types import Action, Mode
 
 from .world import World
 
@@ -328,3 +330,43 @@ async def test_a_balancer_that_is_away_at_the_start_costs_nothing_of_what_was_le
     await successor.controller.end()
     assert killed.file.beside("state").read_bytes() == learnt
     assert killed.file.read().weights["s1"]
+
+
+# ---------------------------------------------------------------- where nobody else writes weights
+
+
+@pytest.fixture
+def sole_writer(service):
+    """A balancer that gets its weights from the controller alone, which has no lease."""
+    service.meaning = replace(service.meaning, sole_writer=True)
+    return service
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.SHADOW])
+async def test_a_shift_that_a_killed_controller_left_without_a_lease_is_put_back(sole_writer, mode):
+    await World(sole_writer).shift()
+    sole_writer.rho_bg.clear()
+    successor = World(sole_writer, mode=mode)
+    await successor.controller.begin()
+    await successor.pass_ticks(2)
+    assert sole_writer.weights == CONFIGURED
+    assert successor.publisher.current.plan.action is Action.HOLD
+
+
+@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.SHADOW])
+async def test_a_weight_that_is_configured_anew_comes_into_force_with_the_next_controller(
+    sole_writer, mode
+):
+    sole_writer.configured["s2"] = 50
+    world = World(sole_writer, mode=mode)
+    await world.controller.begin()
+    await world.pass_ticks(2)
+    assert sole_writer.weights == CONFIGURED | {"s2": 50}
+
+
+async def test_shadow_mode_leaves_weights_alone_that_somebody_else_may_have_set(service):
+    service.weights["s2"] = 50
+    world = World(service, mode=Mode.SHADOW)
+    await world.controller.begin()
+    await world.pass_ticks(2)
+    assert service.weights == CONFIGURED | {"s2": 50}

@@ -12,6 +12,7 @@ from dial.controller import runtime
 from dial.controller.replay import replay
 from dial.controller.runtime import read_log
 from dial.errors import BalancerUnreachable
+from dial.service.feed import WeightFeed
 from dial.settings import Settings
 from dial.types import Mode
 
@@ -81,6 +82,18 @@ async def test_the_end_puts_the_configured_weights_back(make):
     await world.pass_ticks(4)
     await world.controller.end()
     assert world.service.weights == {"s1": 100, "s2": 100, "s3": 100}
+
+
+async def test_the_end_is_told_to_those_who_follow_the_weights(make):
+    world = make()
+    await world.shift()
+    feed = WeightFeed(world.publisher, world.settings)
+    assert feed.current().weights["s1"] < 100
+    waiting = asyncio.create_task(feed.newer_than(2**62))
+    await asyncio.sleep(0)
+    await world.controller.end()
+    await asyncio.wait_for(waiting, 1.0)
+    assert feed.current().weights == {"s1": 100, "s2": 100, "s3": 100}
 
 
 async def test_the_end_of_a_quiet_controller_writes_nothing(make):

@@ -312,10 +312,12 @@ def test_a_contention_begins_its_next_comparison_anew(service):
 @pytest.mark.parametrize(
     ("shape", "found"), [(MM1, False), (TailCurve(0.9, 0.0, 0.1), True)], ids=["mm1", "flat"]
 )
-def test_an_excess_is_taken_by_the_curve_of_the_resource(service, shape, found):
+def test_an_excess_is_taken_by_the_curve_of_the_resource(make_service, shape, found):
     """On a curve that rises less than 1/(1 - rho) the same T_x speaks for a stronger neighbour."""
+    service = make_service(guards={"engage_rho_bg": 0.3})
+    service.run(20)
     service.policy = replace(service.policy, shapes={Cause.CPU: shape})
-    service.rho_bg["s1"] = 0.18
+    service.rho_bg["s1"] = 0.29
     service.run(12)
     assert (service.state.backends["s1"].contention is not None) is found
 

@@ -55,7 +55,8 @@ class MemoryBalancer:
         self.writes.append(dict(weights))
         self.service.weights |= weights
         wanted = tuple(weights.items())
-        return ApplyReport(version, 0.0, wanted, wanted)
+        at_s = 1_000_000.0 + 2.0 * self.service.tick  # as the world's clock
+        return ApplyReport(version, at_s, wanted, wanted)
 
     async def requests(self) -> AsyncIterator[RequestBatch]:
         for batch in self.batches:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-import tomllib
 import zlib
 from datetime import UTC
 
-from dial.adapter import apply_edits
 from dial.conformance.suite import assert_well_formed
 from dial.errors import BalancerRefused, SettingError, UnknownService
 from dial_haproxy import check_files
@@ -27,7 +25,7 @@ from dial_haproxy.state import (
     parse_stats,
 )
 
-from .contract import SERVICE, file_of, refused
+from .contract import SERVICE, checked, refused, table_of
 
 _INFO = Info(version="2.6.12", epoch="1@2")
 _SERVERS = {"s1": Server("4", 26, 100, usable=True, has_agent_check=False)}
@@ -90,10 +88,9 @@ def show_stat(data: bytes) -> bool:
 
 def adapter_options(data: bytes) -> bool:
     """The ``[adapter.options]`` table of a configuration, as TOML."""
-    try:
-        table = tomllib.loads(data.decode())
-    except (ValueError, RecursionError):
-        return False  # refused before the adapter sees it: target settings
+    table = table_of(data)
+    if table is None:
+        return False
     try:
         options = read_options(SERVICE, table)
     except SettingError as error:
@@ -109,17 +106,7 @@ def adapter_options(data: bytes) -> bool:
 
 def haproxy_cfg(data: bytes) -> bool:
     """HAProxy's own configuration; what is to be changed in it can be changed."""
-    with file_of(data) as path:
-        try:
-            findings = check_files([path])
-        except SettingError as error:
-            return refused(error, str(path))
-    if findings is None:
-        return False  # another program's
-    assert all(finding.what for finding in findings)
-    text = data.decode("utf-8", errors="surrogateescape")
-    apply_edits(text, [edit for finding in findings for edit in finding.edits])
-    return True
+    return checked(data, check_files)
 
 
 def _answer(data: bytes) -> str:

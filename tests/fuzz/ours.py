@@ -110,4 +110,5 @@ def lease(data: bytes) -> bool:
             return refused(error, str(path))
     assert found is not None
     assert found.service == SERVICE
+    assert 0.0 < found.expires_s < math.inf
     return True

@@ -14,6 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from .bridge import statistics_page, wait_events
+from .envoy import (
+    envoy_clusters,
+    envoy_config_dump,
+    envoy_endpoints,
+    envoy_log,
+    envoy_options,
+    envoy_yaml,
+)
 from .haproxy import (
     adapter_options,
     compact,
@@ -24,6 +33,7 @@ from .haproxy import (
     show_stat,
 )
 from .ours import agent_json, lease, model, recording, settings
+from .pinot import pinot_files, pinot_options, query_log, weight_document
 
 Target = Callable[[bytes], bool]
 
@@ -37,11 +47,23 @@ TARGETS: dict[str, Target] = {
         show_stat,
         haproxy_cfg,
         adapter_options,
+        envoy_log,
+        envoy_clusters,
+        envoy_config_dump,
+        envoy_endpoints,
+        envoy_yaml,
+        envoy_options,
         agent_json,
         model,
         settings,
         recording,
         lease,
+        query_log,
+        weight_document,
+        pinot_files,
+        pinot_options,
+        statistics_page,
+        wait_events,
     )
 }
 

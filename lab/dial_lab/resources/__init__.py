@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dial_lab.resources.base import Cost, Program, Purpose, Resource, programs_for
 from dial_lab.resources.cpu import CPU
 from dial_lab.resources.disk import DISK
+from dial_lab.resources.intra_app import INTRA_APP
 from dial_lab.resources.llc import LLC
 from dial_lab.resources.net import NET
 from dial_lab.resources.self_limited import SELF_LIMITED
@@ -17,6 +18,7 @@ RESOURCES: Mapping[str, Resource] = {
 __all__ = [
     "CPU",
     "DISK",
+    "INTRA_APP",
     "LLC",
     "NET",
     "RESOURCES",

@@ -14,7 +14,7 @@ from dial_haproxy import state
 from dial_haproxy.checks import find
 from dial_haproxy.options import NAME, Options
 from dial_haproxy.runtime import RuntimeClient
-from dial_haproxy.stream import LogStream
+from dial_haproxy.stream import log_stream
 
 _DENIED = "Permission denied"
 
@@ -40,7 +40,7 @@ class HAProxyAdapter:
         self._service = service
         self.options = options
         self._client = RuntimeClient(options.socket, options.timeout_s)
-        self._stream = LogStream(service, options)
+        self._stream = log_stream(service, options)
         self._now_s = now_s
         self._applied_version: int | None = None
         # Two writers would read each other's half-written weights back.

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from dial.adapter import Finding, Severity
 from dial.errors import BalancerError, BalancerUnreachable, UnknownService
+from dial.logs import LogStream
 from dial_haproxy import state
 from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import read_files
@@ -20,7 +21,6 @@ from dial_haproxy.cfg.service import MEANINGS
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
-from dial_haproxy.stream import LogStream
 
 
 async def find(

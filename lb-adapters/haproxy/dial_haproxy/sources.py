@@ -9,19 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-import os
 import socket
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, Protocol
 
-from dial.adapter import RequestBatch
 from dial.errors import BalancerUnreachable
+from dial.logs import FollowedFile, Follower, Sink, Source
 from dial_haproxy.options import Address, Options
 from dial_haproxy.parser import LogParser
 
-Sink = Callable[[RequestBatch], None]
 NewParser = Callable[[], LogParser]
 
 CHUNK_BYTES = 65_536
@@ -33,13 +30,6 @@ RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 
 DATAGRAMS_PER_TURN = 512
 """Then others get their turn on the event loop: about 2 ms of parsing."""
-
-
-class Source(Protocol):
-    """An open source."""
-
-    async def close(self) -> None:
-        """Stop; what has not been read stays unread."""
 
 
 async def open_source(options: Options, new_parser: NewParser, sink: Sink) -> Source:
@@ -56,13 +46,18 @@ async def open_source(options: Options, new_parser: NewParser, sink: Sink) -> So
             case "tcp":
                 return await _Stream.open(address, new_parser, sink)
             case "file":
-                return _Follower(FollowedFile(Path(address.path)), options.poll_s, new_parser, sink)
+                return _follow(address, options.poll_s, new_parser(), sink)
             case _:
                 return _Datagrams(address, new_parser(), sink)
     except OSError as error:
         raise BalancerUnreachable(
             f"log {address}: cannot be opened: {error.strerror or error}"
         ) from error
+
+
+def _follow(address: Address, poll_s: float, parser: LogParser, sink: Sink) -> Follower:
+    file = FollowedFile(Path(address.path))
+    return Follower(file, poll_s, lambda data: sink(parser.feed(data)))
 
 
 class _Stream:
@@ -177,87 +172,3 @@ def _remove_stale_socket(path: Path) -> None:
             path.unlink()
             return
     raise OSError(errno.EADDRINUSE, "another program listens on it")
-
-
-class FollowedFile:
-    """What is appended to a file, through rotation and truncation.
-
-    Rotation is a new inode under the path: the old file is read to its end first.
-    Truncation is a file shorter than what was read: reading begins anew.  (One that was
-    truncated and has already outgrown the old position cannot be told from appending.)
-
-    Parameters
-    ----------
-    path
-        The file.  What it holds already is history and is skipped; one that appears later
-        is read from its beginning.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: BinaryIO | None = self._open()
-        if self._file is not None:
-            self._file.seek(0, os.SEEK_END)
-
-    def read_new(self) -> bytes:
-        """Up to 64 KiB of what is new; empty when there is nothing yet."""
-        if self._file is None:
-            self._file = self._open()
-        if self._file is None:
-            return b""
-        if os.fstat(self._file.fileno()).st_size < self._file.tell():
-            self._file.seek(0)
-            return b"\n"  # ends a line that was cut off, so that it joins no other
-        data = self._file.read(CHUNK_BYTES)
-        if not data and self._was_replaced():
-            self._file.close()
-            self._file = self._open()
-            return b"\n"
-        return data
-
-    def close(self) -> None:
-        """Give the file back."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-    def _open(self) -> BinaryIO | None:
-        try:
-            return self._path.open("rb", buffering=0)
-        except FileNotFoundError:
-            return None
-
-    def _was_replaced(self) -> bool:
-        assert self._file is not None  # noqa: S101 - for the type checker
-        try:
-            now = self._path.stat()
-        except FileNotFoundError:
-            return False  # moved away, its successor not yet there
-        mine = os.fstat(self._file.fileno())
-        return (now.st_dev, now.st_ino) != (mine.st_dev, mine.st_ino)
-
-
-class _Follower:
-    """Polls a followed file: inotify would need the directory, and misses network mounts."""
-
-    def __init__(
-        self, file: FollowedFile, poll_s: float, new_parser: NewParser, sink: Sink
-    ) -> None:
-        self._file = file
-        self._task = asyncio.create_task(self._follow(poll_s, new_parser(), sink))
-
-    async def _follow(self, poll_s: float, parser: LogParser, sink: Sink) -> None:
-        while True:
-            try:
-                data = self._file.read_new()
-            except OSError:
-                data = b""  # unreadable for now, as between a rotation and its chown
-            if data:
-                sink(parser.feed(data))
-            await asyncio.sleep(0 if data else poll_s)
-
-    async def close(self) -> None:
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await self._task
-        self._file.close()

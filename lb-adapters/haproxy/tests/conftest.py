@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import shutil
 import signal
 import socket
@@ -17,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import dial_haproxy
+from dial.conformance.upstream import Upstream, free_port
 from dial.errors import BalancerError
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.runtime import RuntimeClient
@@ -25,19 +25,6 @@ from dial_haproxy.testing import FakeHAProxy, FakeServer, send_log
 
 NAMES = ("s1", "s2", "s3")
 STARTED_WITHIN_S = 10.0
-
-
-# Below the ports that the kernel hands out by itself (32768 up): none of those can be taken by a
-# backend or a connection between this choice and the moment HAProxy binds it.
-CHOSEN_PORTS = range(20_000, 32_000)
-
-
-def free_port(kind: socket.SocketKind = socket.SOCK_STREAM) -> int:
-    while True:
-        port = random.choice(CHOSEN_PORTS)
-        with socket.socket(socket.AF_INET, kind) as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class FakeHarness:
@@ -83,40 +70,6 @@ class FakeHarness:
         await self.fake.stop()
 
 
-class Backend:
-    """200 to /, other statuses by path, a broken connection to /drop."""
-
-    def __init__(self) -> None:
-        self.tasks: set[asyncio.Task[None]] = set()
-
-    async def start(self) -> int:
-        self.server = await asyncio.start_server(self.serve, "127.0.0.1", 0)
-        return int(self.server.sockets[0].getsockname()[1])
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self.tasks.add(task)
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                path = head.split()[1].decode()
-                if path == "/drop":
-                    break
-                status = path[1:] if path[1:].isdecimal() else "200"
-                writer.write(f"HTTP/1.1 {status} x\r\nContent-Length: 2\r\n\r\nok".encode())
-                await writer.drain()
-        except (OSError, asyncio.IncompleteReadError):
-            pass
-        finally:
-            writer.close()
-
-    async def close(self) -> None:
-        """After HAProxy ended, so that every connection has."""
-        self.server.close()
-        await asyncio.gather(*self.tasks)
-        await self.server.wait_closed()
-
-
 async def master_answers(path: Path) -> bool:
     reader, writer = await asyncio.open_unix_connection(path)
     try:
@@ -157,7 +110,7 @@ class RealHarness:
         self.balance = balance
         self.write_config = config
         self.process: asyncio.subprocess.Process | None = None
-        self.members = [Backend() for _ in NAMES]
+        self.members = [Upstream() for _ in NAMES]
         self.member_ports: list[int] = []
 
     def config(self) -> str:

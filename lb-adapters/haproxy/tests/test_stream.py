@@ -11,10 +11,9 @@ import pytest
 from dial.adapter import Severity
 from dial.conformance import LogReader, reading_log
 from dial.errors import BalancerError, BalancerUnreachable
+from dial.logs import BatchQueue, FollowedFile, Follower, LogStream
 from dial_haproxy import create
 from dial_haproxy.parser import LogParser
-from dial_haproxy.sources import FollowedFile
-from dial_haproxy.stream import BatchQueue
 
 GOOD = b"app,s1,1795211945545012,1795211945546393,0,0,1,1,200,----,0,0,-\n"
 
@@ -100,6 +99,38 @@ def test_a_truncated_file_is_read_from_its_beginning(tmp_path):
         log.flush()
     assert read_all(file) == b"\nnew\n"
     file.close()
+
+
+def test_a_successor_that_cannot_be_read_yet_is_read_when_it_can_be(tmp_path):
+    path = tmp_path / "log"
+    path.write_bytes(b"")
+    file = FollowedFile(path)
+    path.rename(tmp_path / "log.1")
+    path.mkdir()  # as unreadable to root as a file before its chown is to others
+    assert file.read_new() == b"\n"
+    for _ in range(2):
+        with pytest.raises(IsADirectoryError):
+            file.read_new()
+    path.rmdir()
+    path.write_bytes(b"first of the new\n")
+    assert read_all(file) == b"first of the new\n"
+    file.close()
+
+
+async def test_a_source_that_fails_ends_the_log_with_its_error(tmp_path):
+    def fail(data: bytes) -> None:
+        raise ZeroDivisionError
+
+    async def open_source(sink):
+        return Follower(FollowedFile(tmp_path / "log"), 0.01, fail)
+
+    stream = LogStream("log", open_source, max_queued_requests=10)
+    reading = asyncio.ensure_future(anext(stream.batches()))
+    await stream.opened.wait()
+    (tmp_path / "log").write_bytes(b"line\n")
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(5.0):
+            await reading
 
 
 def test_a_file_that_appears_later_is_read_whole(tmp_path):
