@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hmac
 import logging
-from collections import Counter
+import time
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +21,12 @@ _log = logging.getLogger(__name__)
 
 _LEAST_TOKEN = 16
 """Characters: 64 random bits at four bits each."""
+
+CALL_WITHIN_S = 10.0
+"""From the begin of a handshake to the first call; Envoy calls at once."""
+
+_MAX_HANDSHAKES = 4096
+"""Remembered at one time; past it the oldest are forgotten."""
 
 
 class Gate(grpc.aio.ServerInterceptor):
@@ -90,8 +98,59 @@ def _refusing(handler: Any) -> Any:
     return make(refuse, handler.request_deserializer, handler.response_serializer)
 
 
-def credentials(options: Options) -> grpc.ServerCredentials | None:
+class Handshakes:
+    """Counts connections of TLS that come to nothing.
+
+    Who has no certificate, or one of another authority, is turned away by TLS itself, which
+    tells nobody: only that a handshake begins is seen.  An Envoy calls as soon as it has one, so
+    a handshake that no call follows was refused (or was no Envoy's).
+
+    Parameters
+    ----------
+    events
+        Counted here.
+    now
+        Seconds.
+    """
+
+    def __init__(self, events: Counter[str], now: Callable[[], float] = time.monotonic) -> None:
+        self._events = events
+        self._now = now
+        self._begun_s: deque[float] = deque(maxlen=_MAX_HANDSHAKES)
+        self._peers: deque[str] = deque(maxlen=_MAX_HANDSHAKES)
+
+    def begin(self) -> None:
+        """A handshake begins; grpc says so from a thread of its own."""
+        self._begun_s.append(self._now())
+
+    def called(self, peer: str) -> None:
+        """A call came in on the connection of this peer: its handshake was a good one."""
+        if peer in self._peers:
+            return
+        self._peers.append(peer)
+        with suppress(IndexError):
+            self._begun_s.popleft()
+
+    def count(self) -> None:
+        """Count those that have been waiting for their call too long."""
+        while self._begun_s and self._now() - self._begun_s[0] > CALL_WITHIN_S:
+            self._begun_s.popleft()
+            self._events["xds_tls_refused"] += 1
+            _log.warning(
+                "xds: a TLS connection made no call in %g s: no certificate of tls_client_ca_file?",
+                CALL_WITHIN_S,
+            )
+
+
+def credentials(options: Options, handshakes: Handshakes) -> grpc.ServerCredentials | None:
     """Certificates of the server, and whose clients' it asks for; ``None`` without TLS.
+
+    Parameters
+    ----------
+    options
+        Checked options.
+    handshakes
+        Told of each one.
 
     Raises
     ------
@@ -107,7 +166,12 @@ def credentials(options: Options) -> grpc.ServerCredentials | None:
     if options.tls_client_ca_file is None:
         return grpc.ssl_server_credentials([pair])
     authority = _read("tls_client_ca_file", options.tls_client_ca_file)
-    return grpc.ssl_server_credentials([pair], authority, require_client_auth=True)
+    # Asked for a new certificate at every handshake, and never has one.
+    return grpc.dynamic_ssl_server_credentials(
+        grpc.ssl_server_certificate_configuration([pair], authority),
+        handshakes.begin,  # type: ignore[arg-type]  # may return None, says grpc
+        require_client_authentication=True,
+    )
 
 
 def _read(option: str, path: Path) -> bytes:

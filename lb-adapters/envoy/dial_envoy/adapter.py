@@ -52,6 +52,7 @@ EVENTS = (
     "xds_unknown_node",
     "xds_unknown_type",
     "xds_bad_token",
+    "xds_tls_refused",
     "xds_too_many_streams",
     "xds_silent",
     "log_messages_too_long",

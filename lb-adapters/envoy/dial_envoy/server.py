@@ -22,7 +22,7 @@ from envoy.service.accesslog.v3.als_pb2 import StreamAccessLogsMessage
 from envoy.service.discovery.v3.discovery_pb2 import DeltaDiscoveryRequest, DiscoveryRequest
 
 from dial.errors import BalancerUnreachable
-from dial_envoy.access import Gate, credentials
+from dial_envoy.access import Gate, Handshakes, credentials
 from dial_envoy.fleet import SOON_S
 from dial_envoy.options import Options
 from dial_envoy.services import register
@@ -127,6 +127,7 @@ class XdsServer:
         self._events = events
         self._server: grpc.aio.Server | None = None
         self._heart: asyncio.Task[None] | None = None
+        self._handshakes = Handshakes(events)
         self._clients: set[Client] = set()
         self._fallback: Snapshot | None = None
         self._current: Snapshot | None = None
@@ -169,7 +170,7 @@ class XdsServer:
 
     async def _listen(self) -> grpc.aio.Server:
         gate = Gate.of(self._options, self._events)
-        secure = credentials(self._options)
+        secure = credentials(self._options, self._handshakes)
         server = grpc.aio.server(interceptors=(gate,), options=_OPTIONS)
         register(server, self)
         where = self._options.xds.where
@@ -250,6 +251,7 @@ class XdsServer:
         is_delta: bool,
     ) -> AsyncGenerator[Any, None]:
         """Serve one stream until either side ends it."""
+        self._handshakes.called(context.peer())
         if len(self._clients) >= MAX_CLIENTS:
             self._events["xds_too_many_streams"] += 1
             await context.abort(
@@ -365,6 +367,7 @@ class XdsServer:
         """Send what is in force again, now and then: who answers is alive, and so are we."""
         while True:
             await asyncio.sleep(self._options.heartbeat_s)
+            self._handshakes.count()
             for client in self.clients:
                 silent_s = time.monotonic() - client.heard_s
                 if silent_s > _SILENT_BEATS * self._options.heartbeat_s:
@@ -380,6 +383,7 @@ class XdsServer:
         self, messages: AsyncIterator[StreamAccessLogsMessage], context: Any
     ) -> None:
         """Read one stream of the access log until it ends."""
+        self._handshakes.called(context.peer())
         if self._log_streams >= MAX_LOG_STREAMS:
             self._events["xds_too_many_streams"] += 1
             await context.abort(

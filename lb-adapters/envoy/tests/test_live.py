@@ -255,7 +255,10 @@ async def test_with_tls_an_envoy_needs_a_certificate_and_the_token(
         "xds_cluster",
         lambda *where: plain(*where) + TLS.format(directory, own),
     )
+    if not has_certificate:
+        monkeypatch.setattr(dial_envoy.access, "CALL_WITHIN_S", 0.1)
     options = {
+        "heartbeat_s": 1.0,
         "token_file": str(directory / "token"),
         "tls_cert_file": str(directory / "server.pem"),
         "tls_key_file": str(directory / "server.key"),
@@ -266,6 +269,7 @@ async def test_with_tls_an_envoy_needs_a_certificate_and_the_token(
         if has_certificate:
             assert (await harness.adapter.apply({"s1": 7}, version=1)).ok
             assert await weights(harness.adapter) == {"s1": 7, "s2": 100, "s3": 100}
+            assert harness.adapter.events["xds_tls_refused"] == 0
             return
 
         async def turned_away() -> bool:
@@ -274,6 +278,10 @@ async def test_with_tls_an_envoy_needs_a_certificate_and_the_token(
             )
             return sum(stats.values()) > 0
 
+        async def counted() -> bool:
+            return harness.adapter.events["xds_tls_refused"] > 0
+
         await harness.until(turned_away)
+        await harness.until(counted)
         assert harness.adapter._server.clients == ()
         assert (await harness.adapter._views())[0].hosts == {}
