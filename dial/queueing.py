@@ -87,6 +87,31 @@ def t_x_error(requests: int, utilisation: float, percentile: float) -> float:
     return long_run * _LARGEST_ERROR / math.hypot(long_run, _LARGEST_ERROR)
 
 
+def relaxations(requests: int, utilisation: float) -> float:
+    """How long an interval is, in relaxation times of its queue.
+
+    What is left of a long queue after t is e^(-t/r) of it at the most, with
+
+        r = 1 / (mu (1 - sqrt(rho))^2),
+
+    in which lambda r = rho / (1 - sqrt(rho))^2 requests arrive: 6 at rho = 0.5, 342 at 0.9.
+
+    Parameters
+    ----------
+    requests : that came in the interval.
+    utilisation : rho of the queue, in [0, 1].
+
+    Notes
+    -----
+    Source: Morse, "Stochastic properties of waiting lines", Operations Research 3, 1955.
+
+    >>> round(relaxations(58, 0.5), 1)
+    10.0
+    """
+    rho = min(max(utilisation, 0.0), RHO_MAX)
+    return math.inf if rho == 0.0 else requests * (1.0 - math.sqrt(rho)) ** 2 / rho
+
+
 def tail_latency_s(
     shares: NDArray[np.float64],
     throughput_per_s: NDArray[np.float64],

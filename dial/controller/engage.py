@@ -12,7 +12,7 @@ from dial.classifier import Symptom, classify, deferral, symptom_of
 from dial.controller.finding import Finding
 from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, ControlGroups
+from dial.controller.siblings import Comparison, ControlGroups
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import RhoBg
@@ -106,7 +106,7 @@ def engage(
     settled = found.cause is Cause.INTRA_APP or (
         found.cause is known.suspect and found.cause is not Cause.UNKNOWN
     )
-    far = beside.exceeds(policy.guards.blind_rho_bg, deviations=SURE_ALONE_DEVIATIONS)
+    far = beside.exceeds(policy.guards.blind_rho_bg, alone=True)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = signal.detected or (signal.likely and far and known.uneasy_intervals >= _LEAST_INTERVALS)
     if sure and far and not settled:

@@ -1,4 +1,4 @@
-"""A neighbour that was found: refined while it is there, and ended when it has gone."""
+"""A neighbour that was found: refined while it is there, ended when it has gone or never was."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dial.controller.finding import Finding
 from dial.controller.guards import least_stay_ticks
 from dial.controller.look import Look, drains, reading_of
 from dial.controller.policy import Policy
+from dial.controller.siblings import WINDOW_INTERVALS, Comparison, ControlGroups
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import Reading, RhoBg, departed
@@ -30,6 +31,7 @@ def follow(
     look: Look,
     signal: Signal,
     *,
+    groups: ControlGroups,
     tick: int,
 ) -> tuple[BackendState, Finding, Contention | None]:
     """Refine the estimate; the contention ends when the neighbour has surely gone.
@@ -44,6 +46,7 @@ def follow(
     contention : its neighbour.
     look : its interval.
     signal : what the detector says of it.
+    groups : every backend's siblings.
     tick : its number.
     """
     if contention.symptom is not None:
@@ -54,6 +57,9 @@ def follow(
     stays = tick - contention.since_tick < least_stay_ticks(
         contention.returns, 10 * policy.guards.return_ticks
     )
+    if not stays and _refuted(policy, contention, look, groups, tick=tick):
+        why = "its siblings are as slow: load is no better there"
+        return known, Finding(Cause.LOAD, contention.rho_bg, (why,)), None
     if isinstance(reading, NoData):
         if not stays and tick - contention.read_tick >= policy.guards.expire_ticks:
             why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
@@ -76,6 +82,19 @@ def follow(
         read_tick=tick,
     )
     return known, _held(contention), contention
+
+
+def _refuted(
+    policy: Policy, contention: Contention, look: Look, groups: ControlGroups, *, tick: int
+) -> bool:
+    """Whether all are slow, so that load was moved away from one for nothing."""
+    if tick - contention.since_tick <= WINDOW_INTERVALS:
+        # What is known of the siblings may be of the time before.
+        return False
+    siblings = groups.typical(look.seen.name, contention.cause)
+    if isinstance(siblings, NoData):
+        return False
+    return Comparison(contention.rho_bg, siblings).refutes(policy.guards.engage_rho_bg)
 
 
 def _ended(contention: Contention) -> Finding:

@@ -53,7 +53,9 @@ def judge(
     contention = known.contention
     if contention is not None:
         returns = contention.returns
-        known, finding, contention = follow(policy, known, contention, look, signal, tick=tick)
+        known, finding, contention = follow(
+            policy, known, contention, look, signal, groups=groups, tick=tick
+        )
         if contention is None:
             released = Release(tick, returns)
             known = replace(known, suspect=None, uneasy_intervals=0, release=released)

@@ -6,6 +6,7 @@ and why, :mod:`dial.controller.siblings` whether others are as slow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -63,7 +64,8 @@ def look_at(policy: Policy, known: BackendState, seen: BackendObservation) -> Lo
         return Look(seen, rho_fg, found, Apparent(_OUT, _OUT))
     by_t_x = _response_time(known.curve.curve(), seen, rho_fg, policy.percentile)
     by_cpu_time = _cpu_time(seen, found["cpu_time_ratio"])
-    apparent = Apparent(_alone(policy, by_t_x), _alone(policy, by_cpu_time))
+    alone = _alone(policy, by_t_x)
+    apparent = Apparent(alone, _alone(policy, by_cpu_time), _relaxations(by_t_x, alone))
     return Look(seen, rho_fg, found, apparent)
 
 
@@ -105,6 +107,12 @@ def reading_of(policy: Policy, known: BackendState, look: Look, cause: Cause) ->
 def _alone(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:
     """By this interval alone; Eq. 1's own error is the same on all backends."""
     return reading if isinstance(reading, NoData) else policy.sampling.begin(reading)
+
+
+def _relaxations(reading: Reading | NoData, alone: RhoBg | NoData) -> float:
+    if isinstance(reading, NoData) or isinstance(alone, NoData):
+        return math.inf
+    return reading.relaxations(alone.mean)
 
 
 def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:

@@ -47,7 +47,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dial.queueing import LEAST_T_X_MS, MM1, TailCurve, t_x_error
+from dial.queueing import LEAST_T_X_MS, MM1, TailCurve, relaxations, t_x_error
 
 _JUMP_DEVIATIONS = 2.5
 """Two-sided 1.2 % per interval, so 0.008 % for two in a row on one side."""
@@ -114,9 +114,17 @@ class Reading:
         if self.percentile is None:
             # They vary by about their mean.
             return 1.0 / math.sqrt(max(self.requests, 1))
-        # What is left of the server is busy for rho_fg / (1 - rho_bg) of the time.
-        busy = self.rho_fg / max(1.0 - rho_bg, _LEAST_IDLE)
-        return t_x_error(self.requests, busy, self.percentile)
+        return t_x_error(self.requests, self._busy(rho_bg), self.percentile)
+
+    def relaxations(self, rho_bg: float) -> float:
+        """How long the interval is, in relaxation times of the queue beside such a neighbour."""
+        if self.percentile is None:
+            return math.inf
+        return relaxations(self.requests, self._busy(rho_bg))
+
+    def _busy(self, rho_bg: float) -> float:
+        """What is left of the server is busy for rho_fg / (1 - rho_bg) of the time."""
+        return self.rho_fg / max(1.0 - rho_bg, _LEAST_IDLE)
 
     def rho_bg(self, error: float) -> float:
         """By Eq. 1 backwards; signed.

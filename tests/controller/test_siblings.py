@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 
 import pytest
@@ -10,20 +11,21 @@ from hypothesis import strategies as st
 
 from dial.controller.siblings import WINDOW_INTERVALS, Apparent, Comparison, ControlGroups
 from dial.estimator import RhoBg
-from dial.types import NoData
+from dial.types import Cause, NoData
 
 UNKNOWN = NoData("?")
 
 
-def history(values, sd=0.1):
+def history(values, sd=0.1, relaxations=math.inf):
     """Apparent rho_bg by T_x, the newest last; ``None`` is an interval without."""
-    return tuple(Apparent(UNKNOWN if v is None else RhoBg(v, sd), UNKNOWN) for v in values)
+    known = (UNKNOWN if v is None else RhoBg(v, sd) for v in values)
+    return tuple(Apparent(each, UNKNOWN, relaxations) for each in known)
 
 
-def beside(own, *siblings, intervals=WINDOW_INTERVALS, sd=0.1):
+def beside(own, *siblings, intervals=WINDOW_INTERVALS, sd=0.1, relaxations=math.inf):
     """The comparison of a backend with siblings of these histories."""
-    histories = {f"s{i}": history(values, sd) for i, values in enumerate(siblings)}
-    return ControlGroups({"a": history(own, sd), **histories}).by_t_x("a", intervals)
+    histories = {f"s{i}": history(v, sd, relaxations) for i, v in enumerate(siblings)}
+    return ControlGroups({"a": history(own, sd, relaxations), **histories}).by_t_x("a", intervals)
 
 
 def test_the_newest_interval_counts_most_and_the_error_falls_with_the_intervals():
@@ -31,6 +33,21 @@ def test_the_newest_interval_counts_most_and_the_error_falls_with_the_intervals(
     compared = beside([0.5, 0.4], [0.1, 0.1], [0.1, 0.1])
     assert compared.excess.mean == pytest.approx((0.85 * 0.5 + 0.4) / 1.85 - 0.1)
     assert compared.excess.sd == pytest.approx(0.0709 * 2**0.5, abs=1e-4)
+
+
+def test_the_error_of_intervals_whose_queue_is_one_queue_is_that_of_one():
+    compared = beside([0.5, 0.4], [0.1, 0.1], relaxations=0.0)
+    assert compared.excess.sd == pytest.approx(0.1 * 2**0.5)
+
+
+def test_the_error_of_intervals_that_go_together_is_their_covariance():
+    """e^-1 = 0.368: neighbours go together by 0.6321^2 / (2 x 0.3679) = 0.543, the next but one
+    by 0.543 x 0.368 = 0.200; with weights 0.7225, 0.85 and 1 (their sum is 2.5725)
+
+        0.7225^2 + 0.85^2 + 1 + 2 (0.7225 x 0.85 + 0.85) 0.543 + 2 x 0.7225 x 0.200 = 4.124.
+    """
+    compared = beside([0.5] * 3, [], relaxations=1.0)
+    assert compared.own.sd == pytest.approx(0.1 * 4.124**0.5 / 2.5725, abs=1e-4)
 
 
 def test_a_backend_is_slower_by_as_much_as_is_worth_it_and_by_two_and_a_half_deviations():
@@ -81,6 +98,32 @@ def test_an_interval_without_t_x_adds_nothing():
     with_gap = beside([0.5, None], [0.1, 0.1]).own
     assert with_gap.mean == pytest.approx(0.5)
     assert isinstance(beside([None, None], [0.1, 0.1]), NoData)
+
+
+def test_an_interval_is_compared_when_a_siblings_has_come_that_is_no_older():
+    """All become slow: the first of them to have a T_x of it is not accused by the others' old."""
+    assert isinstance(beside([0.6], [0.0, None], [0.0, None], intervals=1), NoData)
+    assert beside([0.0, 0.6], [0.0, None], [0.0, None], intervals=2).own.mean == 0.0
+    assert beside([0.6, 0.6], [0.0, None], [None, 0.6]).siblings.mean == pytest.approx(0.6)
+
+
+def test_where_the_siblings_suffer_as_well_it_takes_more_to_be_sure():
+    assert Comparison(RhoBg(0.6, 0.05), RhoBg(0.25, 0.1)).exceeds(0.2)
+    assert not Comparison(RhoBg(0.6, 0.05), RhoBg(0.31, 0.07)).exceeds(0.2)
+
+
+def test_siblings_that_surely_suffer_as_much_refute_a_neighbour():
+    assert Comparison(RhoBg(0.7, 0.03), RhoBg(0.6, 0.04)).refutes(0.2)
+    assert not Comparison(RhoBg(0.7, 0.1), RhoBg(0.6, 0.04)).refutes(0.2), "not sure"
+    assert not Comparison(RhoBg(0.3, 0.01), RhoBg(0.14, 0.01)).refutes(0.2), "less than half"
+
+
+def test_what_siblings_suffer_is_asked_of_the_witness_of_the_cause():
+    interval = Apparent(RhoBg(0.6, 0.1), RhoBg(0.1, 0.1))
+    groups = ControlGroups({"a": (interval,), "b": (interval,)})
+    assert groups.typical("a", Cause.CPU).mean == pytest.approx(0.6)
+    assert groups.typical("a", Cause.LLC).mean == pytest.approx(0.1)
+    assert isinstance(ControlGroups({"a": (interval,)}).typical("a", Cause.CPU), NoData)
 
 
 def test_a_backend_without_siblings_is_compared_with_an_undisturbed_one():

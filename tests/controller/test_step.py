@@ -264,6 +264,21 @@ def test_a_neighbour_after_a_long_time_of_being_slow_alike_is_found_soon(service
     assert share(plan, "s1") < 0.2
 
 
+def test_load_that_was_moved_in_error_returns_when_all_turn_out_to_be_slow(make_service):
+    service = make_service(arrival_per_s=60.0)
+    service.run(12)
+    service.rho_bg["s1"] = 0.6
+    assert service.run(4).action is Action.SHIFT
+    service.rho_bg |= {"s2": 0.6, "s3": 0.6}
+    service.run(14)
+    assert service.weights == service.configured
+    assert any(
+        "its siblings are as slow: load is no better there" in b.verdict.evidence
+        for plan in service.plans
+        for b in plan.backends
+    )
+
+
 def test_siblings_that_queue_because_of_moved_load_end_no_contention(service):
     """With 0.6 of one machine gone the siblings are at 0.85 of their peak."""
     service.arrival_per_s = 280.0
