@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -105,6 +105,19 @@ class Metrics:
             "Times no tick was completed for as long as a lease lasts (a hung process, a machine "
             "that slept, a balancer that was away), after which the controller began again.",
         )
+        self.requests_limited = counter(
+            "dial_api_requests_limited_total",
+            "Requests to the service that were refused because an address sent too many.",
+        )
+        self.streams = Gauge(
+            "dial_api_streams",
+            "Live streams that are open (dashboards).",
+            registry=self.registry,
+        )
+        self.stream_skips = counter(
+            "dial_api_stream_skips_total",
+            "Ticks that a live stream left out because its reader was too slow for them.",
+        )
         # A labelled series that appears with its first event hides that event from rate().
         for reason in REASONS:
             self.sample_batches_refused.labels(reason)
@@ -154,7 +167,7 @@ class _SnapshotCollector(Collector):
             "dial_build", "The controller's version.", value={"version": __version__}
         )
         mode = GaugeMetricFamily(
-            "dial_mode", "1 for the mode in force, 0 for the other.", labels=["mode"]
+            "dial_mode", "1 for the mode in force, 0 for the others.", labels=["mode"]
         )
         weight = _per_backend("dial_backend_weight", "Weight in force at the load balancer.")
         t_x = _per_backend(

@@ -59,11 +59,60 @@ class ApiSettings(_Table):
     host: str = Field(default="127.0.0.1", description="Address to bind; loopback by default.")
     port: int = Field(default=9180, ge=0, le=65_535, description="Port; 0 picks a free one.")
     token: SecretStr | None = Field(
-        default=None, description="Token that writes need; prefer token_file."
+        default=None,
+        description="Token of agents, and of those who follow the weights; prefer token_file.",
     )
     token_file: Path | None = Field(
-        default=None, description="File that holds the token, readable by the controller only."
+        default=None, description="File that holds it, readable by the controller only."
     )
+    read_token: SecretStr | None = Field(
+        default=None,
+        description="Token that reading needs; without one whoever can connect may look.",
+    )
+    read_token_file: Path | None = Field(
+        default=None, description="File that holds it, readable by the controller only."
+    )
+    operator_token: SecretStr | None = Field(
+        default=None,
+        description="Token that orders need (freeze, weights by hand), and that may read; "
+        "without one nobody can give any.",
+    )
+    operator_token_file: Path | None = Field(
+        default=None, description="File that holds it, readable by the controller only."
+    )
+    tls_cert: Path | None = Field(
+        default=None, description="Certificate (chain) in PEM: the service then speaks TLS alone."
+    )
+    tls_key: Path | None = Field(
+        default=None, description="Its private key in PEM, readable by the controller only."
+    )
+    tls_client_ca: Path | None = Field(
+        default=None,
+        description="Certificates in PEM, one of which must have signed that of each client "
+        "(mutual TLS), beside the token.",
+    )
+    rate_per_s: float = Field(
+        default=200.0,
+        ge=0.0,
+        le=1e6,
+        allow_inf_nan=False,
+        description="Requests per second that one address may make, five seconds' worth at once; "
+        "beyond it the answer is 429. 0 is no limit: for many agents behind one address.",
+    )
+    max_streams: int = Field(
+        default=16,
+        ge=0,
+        le=1_000,
+        description="Live streams (dashboards) at a time; beyond it the answer is 429.",
+    )
+
+    @model_validator(mode="after")
+    def _tls_is_whole(self) -> ApiSettings:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("api.tls_cert and api.tls_key: give both or neither")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ValueError("api.tls_client_ca: needs api.tls_cert and api.tls_key")
+        return self
 
 
 class DetectorSettings(_Table):
@@ -257,8 +306,10 @@ class Settings(BaseSettings):
     )
 
     service: str = Field(min_length=1, description="The pool's name at the load balancer.")
-    mode: Mode = Field(
-        default=Mode.SHADOW, description="shadow computes and shows; enforce writes weights."
+    mode: Literal[Mode.SHADOW, Mode.ENFORCE] = Field(
+        default=Mode.SHADOW,
+        description="shadow computes and shows; enforce writes weights. An operator freezes a "
+        "controller that enforces by an order, not by a setting.",
     )
     percentile: float = Field(
         default=90.0, ge=50.0, le=99.9, description="The x of T_x, in percent."

@@ -86,6 +86,8 @@ class Mode(StrEnum):
     """Compute and show, write nothing (the default)."""
     ENFORCE = "enforce"
     """Write the weights to the load balancer."""
+    FROZEN = "frozen"
+    """Enforce, but an operator has ordered that nothing be written until further notice."""
 
 
 # ---------------------------------------------------------------- what was seen
@@ -260,6 +262,34 @@ class BalancerState:
 
 
 @dataclass(frozen=True, slots=True)
+class Override:
+    """A weight that an operator gave to one backend, for a time."""
+
+    backend: str
+    weight: int
+    until_s: float
+    """By the controller's wall clock; the first tick after it goes on without."""
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What operators have ordered, as far as it holds in one tick."""
+
+    frozen_since_s: float | None = None
+    """By the controller's wall clock; ``None`` while nothing is frozen."""
+    overrides: tuple[Override, ...] = ()
+    """One a backend at most, by name."""
+
+    @property
+    def frozen(self) -> bool:
+        """Whether weights stay as they are."""
+        return self.frozen_since_s is not None
+
+
+NO_ORDERS = Orders()
+
+
+@dataclass(frozen=True, slots=True)
 class BackendObservation:
     """Everything known of one backend for one tick."""
 
@@ -287,6 +317,8 @@ class Observation:
     backends: tuple[BackendObservation, ...]
     model_checksum: str
     """Of the models in use: a plan made with other models is another plan."""
+    orders: Orders = field(default=NO_ORDERS, kw_only=True)
+    """Of operators.  The default is what recordings of before this field say of them."""
 
 
 # ---------------------------------------------------------------- what was decided
@@ -335,6 +367,10 @@ class Action(StrEnum):
     """Most backends look contended: the configured weights, for none is left to take load."""
     YIELD = "yield"
     """Somebody else sets the weights; they are left alone."""
+    FREEZE = "freeze"
+    """An operator froze the weights; they stay as they are."""
+    OVERRIDE = "override"
+    """An operator gave a backend its weight for a time, or that time has just ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,20 +9,27 @@ from __future__ import annotations
 import sys
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
+from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from prometheus_client.metrics_core import Metric
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from starlette.routing import BaseRoute
 
 from dial.clock import SystemClock
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.intake.inbox import SampleInbox
+from dial.intake.orders import OrderBook
 from dial.metrics import Metrics
+from dial.model import STARTER, load_model
 from dial.service.app import create_app
+from dial.service.parts import Parts
+from dial.service.token import Tokens
 from dial.settings import AdapterSettings, Settings
 from dial.types import Mode
 
@@ -34,7 +41,7 @@ class Undocumented(Exception):
     """Something a user can see has no description."""
 
 
-def settings_page() -> str:
+def settings_page(table: type[BaseModel] = Settings) -> str:
     """The table of settings, nested tables included."""
     lines = [
         "# Settings\n",
@@ -43,7 +50,7 @@ def settings_page() -> str:
         "| setting | type | default | meaning |",
         "|---|---|---|---|",
     ]
-    for name, field in _fields(Settings, ""):
+    for name, field in _fields(table, ""):
         if not field.description:
             raise Undocumented(f"setting {name}")
         default = "required" if field.is_required() else f"`{_default(field)}`"
@@ -85,7 +92,7 @@ def _type(annotation: object) -> str:
     return words.get(name, name.lower())
 
 
-def metrics_page() -> str:
+def metrics_page(metrics: Metrics | None = None) -> str:
     """Every metric of the controller."""
     lines = [
         "# Metrics\n",
@@ -94,7 +101,7 @@ def metrics_page() -> str:
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    metrics = Metrics()
+    metrics = metrics or Metrics()
     for family in sorted(metrics.registry.collect(), key=lambda f: f.name):
         if not family.documentation:
             raise Undocumented(f"metric {family.name}")
@@ -111,32 +118,56 @@ def _labels(family: Metric) -> list[str]:
     return sorted((set(declared) | sampled) - {"le"})
 
 
-def api_page() -> str:
+def api_page(app: FastAPI | None = None) -> str:
     """Every endpoint of the service."""
-    settings = Settings(service="app", adapter=AdapterSettings(name="none"))
-    app = create_app(
-        settings,
-        publisher=Publisher(Snapshot("app", "none", Mode.SHADOW, 0.0, 0.0)),
-        inbox=SampleInbox(),
-        metrics=Metrics(),
-        clock=SystemClock(),
-        token=SecretStr("any"),
-    )
+    app = app or _application()
     lines = [
         "# HTTP endpoints\n",
         "The OpenAPI document is served at `/openapi.json`. Every error has the shape",
         '`{"error": {"code": "...", "message": "...", "where": "..."}}`.\n',
-        "| endpoint | token | meaning |",
+        "A token is sent as `Authorization: Bearer TOKEN`; the second column says of which roles.",
+        "What readers may see is open to all where `api.read_token` is not set.\n",
+        "| endpoint | token of | meaning |",
         "|---|---|---|",
     ]
+    for path in _hidden(app.routes):
+        if path != app.openapi_url:
+            raise Undocumented(f"endpoint {path}, which is not in the OpenAPI document,")
     for path, methods in sorted(app.openapi()["paths"].items()):
         for method, operation in sorted(methods.items()):
             if not operation.get("description"):
                 raise Undocumented(f"endpoint {method.upper()} {path}")
-            token = "needed" if operation.get("security") else "-"
+            roles = ", ".join(role for one in operation.get("security", ()) for role in one) or "-"
             text = " ".join(operation["description"].split())
-            lines.append(f"| `{method.upper()} {path}` | {token} | {text} |")
+            lines.append(f"| `{method.upper()} {path}` | {roles} | {text} |")
     return "\n".join(lines) + "\n"
+
+
+def _hidden(routes: Sequence[BaseRoute]) -> Iterator[str]:
+    """Paths that the OpenAPI document, and so this page, would not show."""
+    for route in routes:
+        included = getattr(route, "original_router", None)
+        if included is not None:
+            yield from _hidden(included.routes)
+        elif not (isinstance(route, APIRoute) and route.include_in_schema):
+            yield getattr(route, "path", repr(route))
+
+
+def _application() -> FastAPI:
+    settings = Settings(service="app", adapter=AdapterSettings(name="none"))
+    clock = SystemClock()
+    return create_app(
+        Parts(
+            settings,
+            load_model(STARTER),
+            publisher=Publisher(Snapshot("app", "none", Mode.SHADOW, 0.0, 0.0)),
+            inbox=SampleInbox(),
+            orders=OrderBook(settings, clock),
+            metrics=Metrics(),
+            clock=clock,
+            tokens=Tokens(SecretStr("agent"), SecretStr("read"), SecretStr("operator")),
+        )
+    )
 
 
 def main() -> int:

@@ -98,13 +98,15 @@ class Client:
         Sent with each post as a bearer token; appears in no message.
     ca_file
         Certificates to trust instead of the system's, for https.
+    cert_file, key_file
+        Own certificate and its key, where the controller asks for one.
     timeout_s
         For connecting and for each read.
 
     Raises
     ------
     SettingError
-        If ``ca_file`` cannot be used.
+        If one of these files cannot be used.
     """
 
     def __init__(
@@ -113,10 +115,13 @@ class Client:
         token: str,
         ca_file: str | None = None,
         timeout_s: float = _TIMEOUT_S,
+        *,
+        cert_file: str | None = None,
+        key_file: str | None = None,
     ) -> None:
         self._endpoint = endpoint
         self._token = token
-        self._connection = _connection(endpoint, ca_file, timeout_s)
+        self._connection = _connection(endpoint, ca_file, cert_file, key_file, timeout_s)
 
     def post(self, body: bytes) -> Outcome:
         """Send one body and read the answer; never raises for what the network does.
@@ -161,7 +166,13 @@ class Client:
         return line.replace(self._token, "[token]")[:_MOST_MESSAGE_CHARS]
 
 
-def _connection(endpoint: Endpoint, ca_file: str | None, timeout_s: float) -> HTTPConnection:
+def _connection(
+    endpoint: Endpoint,
+    ca_file: str | None,
+    cert_file: str | None,
+    key_file: str | None,
+    timeout_s: float,
+) -> HTTPConnection:
     if not endpoint.secure:
         return HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_s)
     import ssl  # noqa: PLC0415 - only for https
@@ -170,6 +181,14 @@ def _connection(endpoint: Endpoint, ca_file: str | None, timeout_s: float) -> HT
         context = ssl.create_default_context(cafile=ca_file)
     except (OSError, ssl.SSLError) as error:
         raise SettingError(f"--ca-file {ca_file}: no certificates to read: {error}") from error
+    if cert_file is not None:
+        try:
+            # Without a password given here OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(cert_file, key_file, password=lambda: "")
+        except (OSError, ssl.SSLError) as error:
+            raise SettingError(
+                f"--cert-file {cert_file}, --key-file {key_file}: cannot be used: {error}"
+            ) from error
     return HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout_s, context=context)
 
 

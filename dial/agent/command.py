@@ -131,7 +131,9 @@ def _once(options: Options, sampler: Sampler) -> int:
 def _push(options: Options, sampler: Sampler) -> int:
     endpoint = parse_endpoint(options.controller or "")
     token = read_token(options.token_file, os.environ)
-    client = Client(endpoint, token, options.ca_file)
+    client = Client(
+        endpoint, token, options.ca_file, cert_file=options.cert_file, key_file=options.key_file
+    )
     _warn_of_clear_text(endpoint)
     outbox = Outbox(options.buffer)
     agent = f"{os.uname().nodename}:{os.getpid()}"

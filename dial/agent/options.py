@@ -35,6 +35,8 @@ class Options:
     buffer: int
     token_file: str | None
     ca_file: str | None
+    cert_file: str | None
+    key_file: str | None
     once: bool
 
 
@@ -110,6 +112,10 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--token-file", metavar="FILE", help="file that holds the token")
     parser.add_argument("--ca-file", metavar="FILE", help="certificates to trust for https")
     parser.add_argument(
+        "--cert-file", metavar="FILE", help="own certificate, where the controller asks for one"
+    )
+    parser.add_argument("--key-file", metavar="FILE", help="its private key")
+    parser.add_argument(
         "--once",
         action="store_true",
         help="print one sample as JSON, with the reason for each missing signal, and exit",
@@ -144,6 +150,8 @@ def read_options(argv: Sequence[str]) -> Options:
         buffer=given.buffer,
         token_file=given.token_file,
         ca_file=given.ca_file,
+        cert_file=given.cert_file,
+        key_file=given.key_file,
         once=given.once,
     )
     _check(options, given.scope)
@@ -171,6 +179,8 @@ def _check(options: Options, scope: str | None) -> None:
         if pid < 1:
             raise SettingError(f"--pid {pid}: allowed: 1 or more")
     _check_deferral(options)
+    if (options.cert_file is None) != (options.key_file is None):
+        raise SettingError("--cert-file and --key-file: give both or neither")
     if options.once:
         return
     if options.controller is None or options.backend is None:

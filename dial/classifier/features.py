@@ -63,6 +63,34 @@ FEATURES: dict[str, str] = {
 }
 """Name and meaning of each feature, in the order a model's feature list must have."""
 
+_IN_WORDS: dict[str, tuple[str, str]] = {
+    "requests_ratio": ("request rate", "x"),
+    "errors_fraction": ("failed requests", ""),
+    "cpu_time_ratio": ("CPU time", "x"),
+    "cpu_wait_excess": ("CPU wait above normal by", ""),
+    "throttled_excess": ("throttling by its own quota above normal by", ""),
+    "iowait_ratio": ("wait for the disk", "x"),
+    "io_pressure_odds_ratio": ("I/O pressure", "x"),
+    "disk_busy_odds_ratio": ("disk busy", "x"),
+    "retransmit_fraction": ("TCP retransmits", ""),
+    "t_c_ratio": ("connect time", "x"),
+    "memory_reload_ratio": ("memory latency", "x"),
+}
+"""What a person calls each feature, and its unit: x is times what was predicted."""
+
+
+def in_words(feature: str, value: float | None = None) -> str:
+    """A feature, and its value where there is one, as the evidence names it.
+
+    Examples
+    --------
+    >>> in_words("t_c_ratio", 6.07)
+    'connect time 6.07x'
+    """
+    name, unit = _IN_WORDS[feature]
+    return name if value is None else f"{name} {value:.3g}{unit}"
+
+
 LEAST_CORES = 0.02
 """A sample of 1 s in ticks of 10 ms is off by 0.01 core; agents themselves take 0.001."""
 LEAST_FRACTION = 0.02

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from dial.classifier.features import in_words
 from dial.types import Cause, Measured, NoData
 
 
@@ -88,15 +89,15 @@ def classify(tree: Tree, found: Mapping[str, Measured]) -> tuple[Cause, tuple[st
     while isinstance(node, Branch):
         value = found[node.feature]
         if isinstance(value, NoData):
-            path.append(f"{node.feature} missing ({value.reason})")
+            path.append(f"{in_words(node.feature)} missing ({value.reason})")
             node = node.above if node.missing == "above" else node.below
         elif node.asks_whether_known:
-            path.append(f"{node.feature} {value:.3g} is known")
+            path.append(f"{in_words(node.feature, value)} is known")
             node = node.below
         elif value >= node.threshold:
-            path.append(f"{node.feature} {value:.3g} >= {node.threshold:g}")
+            path.append(f"{in_words(node.feature, value)} >= {node.threshold:.3g}")
             node = node.above
         else:
-            path.append(f"{node.feature} {value:.3g} < {node.threshold:g}")
+            path.append(f"{in_words(node.feature, value)} < {node.threshold:.3g}")
             node = node.below
     return node.cause, tuple(path)

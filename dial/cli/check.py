@@ -28,7 +28,8 @@ from dial.adapter import (
     load_adapter,
 )
 from dial.errors import SettingError
-from dial.service.token import load_token
+from dial.service.server import tls_context
+from dial.service.token import Tokens
 from dial.settings import load_settings
 
 Files = Annotated[
@@ -98,11 +99,12 @@ def _is_toml(path: Path) -> bool:
 
 def _check_settings(config: Path) -> list[Finding]:
     settings = load_settings(config)
-    token = load_token(settings.api)
+    tokens = Tokens.load(settings.api)
+    tls_context(settings.api)
     create = load_adapter(settings.adapter.name)
     adapter = create(settings.service, settings.adapter.options)
     findings = list(asyncio.run(_ask(adapter)))
-    if token is None:
+    if tokens.agent is None:
         findings.append(
             Finding(
                 Severity.WARNING,

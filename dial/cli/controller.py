@@ -9,15 +9,15 @@ import typer
 from dial.cli.logging import set_up_logging
 from dial.cli.options import Config
 from dial.controller import runtime
-from dial.service.token import load_token
+from dial.service.token import Tokens
 from dial.settings import load_settings
 
 
 def command(config: Config) -> None:
     """Look after one service: read, infer, plan, and in enforce mode write weights."""
     settings = load_settings(config)
-    token = load_token(settings.api)
-    set_up_logging(settings.log_format, secrets=[token] if token else [])
+    tokens = Tokens.load(settings.api)
+    set_up_logging(settings.log_format, secrets=tokens.secrets)
     try:
         asyncio.run(runtime.run(settings))
     except KeyboardInterrupt:

@@ -7,6 +7,10 @@ A tick that cannot read the balancer makes no plan: its windows and samples are 
 (they describe an interval nobody can place), the trouble is shown, and the next tick
 tries again.
 
+While an operator has frozen the weights (:mod:`dial.intake.orders`) nothing is written, whatever
+the state asks for, but the lease is renewed: a frozen controller is there, so its watchdog has
+nothing to put back.  It ends as always, with the configured weights.
+
 Weights of its own are written under a lease (:mod:`dial.lease`), renewed in every tick that
 has read the balancer.  After a start, and after a time without ticks that was long enough
 for the lease to expire (a hung process that runs again, a machine that slept, a balancer
@@ -31,6 +35,7 @@ from dial.controller.state import State
 from dial.controller.step import step
 from dial.errors import BalancerError, DialError, SettingError
 from dial.intake.inbox import SampleInbox
+from dial.intake.orders import OrderBook
 from dial.lease import LeaseFile, LeaseHolder, Moment
 from dial.metrics import Metrics
 from dial.settings import Settings
@@ -47,7 +52,7 @@ class Controller:
     ----------
     settings, source : as configured.
     adapter : the load balancer.
-    windows, inbox : filled by the log reader and the service.
+    windows, inbox, orders : filled by the log reader and the service.
     publisher, metrics : what is shown.
     clock : for wall time only; the loop around decides when a tick is due.
     now : the time that leases go by.
@@ -61,6 +66,7 @@ class Controller:
         adapter: Adapter,
         windows: RequestWindows,
         inbox: SampleInbox,
+        orders: OrderBook,
         publisher: Publisher,
         metrics: Metrics,
         clock: Clock,
@@ -71,6 +77,7 @@ class Controller:
         self._adapter = adapter
         self._windows = windows
         self._inbox = inbox
+        self._orders = orders
         self._publisher = publisher
         self._metrics = metrics
         self._clock = clock
@@ -117,6 +124,7 @@ class Controller:
         self._let_go()
         self._observer.begin(balancer)
         self._inbox.set_backends([server.name for server in balancer.servers])
+        self._orders.set_pool(balancer)
         # The state is not what the last tick left, so a replay has to start here.
         self._record(Recorder.close)
         shift = self._state.shift
@@ -125,7 +133,7 @@ class Controller:
             self._state = without_shift(self._state)
         if self._holder is not None:
             if self._state.shift is None and (ours := self._holder.to_put_back(balancer)):
-                await self._write(ours, version=self._observer.tick)
+                await self._unless_frozen(ours, version=self._observer.tick)
             self._renew(self._holder, balancer)
 
     async def tick(self, interval_s: float) -> None:
@@ -150,9 +158,12 @@ class Controller:
 
     async def _tick(self, balancer: BalancerState, interval_s: float) -> None:
         self._inbox.set_backends([server.name for server in balancer.servers])
+        self._orders.set_pool(balancer)
         now_s = self._clock.now_s()
         samples = self._inbox.take(now_s)
-        observation = self._observer.observe(balancer, samples, now_s, interval_s)
+        observation = self._observer.observe(
+            balancer, samples, now_s, interval_s, self._orders.now()
+        )
         before = self._state
         self._state, plan = step(self._policy, before, observation)
         self._metrics.plans.labels(plan.action).inc()
@@ -198,6 +209,10 @@ class Controller:
         if self._holder.lapsed:
             # Stopped since the balancer was read: the next tick begins from what is in force.
             return f"plan not applied: {self._lapse}"
+        if self._orders.now().frozen:
+            if self._renew(self._holder, balancer):
+                return None
+            return "frozen, but the lease cannot be renewed: a watchdog takes the weights back"
         trouble, changes = None, dict(plan.changes)
         if not self._renew(self._holder, balancer):
             trouble = "plan not applied: its lease cannot be written"
@@ -233,11 +248,13 @@ class Controller:
         if not changes:
             return None
         try:
-            report = await self._write(changes, version=version)
+            report = await self._unless_frozen(changes, version=version)
         except BalancerError as error:
             self._metrics.balancer_unreachable.inc()
             return f"plan not applied: {error}"
-        return None if report.ok else f"weights not taken: {dict(report.failures)}"
+        return (
+            None if report is None or report.ok else f"weights not taken: {dict(report.failures)}"
+        )
 
     @property
     def _lapse(self) -> str:
@@ -257,6 +274,13 @@ class Controller:
             log.error("lease not written", error=str(error))
             return False
         return True
+
+    async def _unless_frozen(self, weights: dict[str, int], version: int) -> ApplyReport | None:
+        """Write, unless frozen, even since the tick began: who freezes waits for this to end."""
+        async with self._orders.writing:
+            if self._orders.now().frozen:
+                return None
+            return await self._write(weights, version=version)
 
     async def _write(self, weights: dict[str, int], version: int) -> ApplyReport:
         report = await self._adapter.apply(weights, version=version)
@@ -294,9 +318,12 @@ class Controller:
     ) -> None:
         if trouble:
             log.warning("tick in trouble", trouble=trouble)
+        orders = self._orders.now()
         self._publisher.publish(
             replace(
                 self._publisher.current,
+                mode=Mode.FROZEN if orders.frozen else self._settings.mode,
+                orders=orders,
                 at_s=self._clock.now_s(),
                 observation=observation,
                 plan=plan,

@@ -81,7 +81,7 @@ def judge(
         rho_bg=_taken_by_a_neighbour(policy, known, look, finding),
         peak_rps=peak_rps(known.peak, policy.peak_rps.get(seen.name)),
         expected_t_x_ms=signal.upper_ms,
-        evidence=tuple(_in_words(t_x_ms, signal, finding)),
+        evidence=tuple(_in_words(policy.percentile, t_x_ms, signal, finding)),
     )
 
 
@@ -135,15 +135,19 @@ def _taken_by_a_neighbour(
     return lost if isinstance(lost, NoData) else deferral.left_over(lost.value, excess)
 
 
-def _in_words(t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
-    """The evidence a person would ask for."""
+def _in_words(percentile: float, t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
+    """The evidence a person would ask for: how slow, why that, and what is lost."""
+    t_x = f"T{percentile:g}"
     if isinstance(t_x_ms, NoData):
-        words = [f"T_x unknown: {t_x_ms.reason}"]
+        words = [f"{t_x} unknown: {t_x_ms.reason}"]
     elif isinstance(signal.upper_ms, NoData):
-        words = [f"T_x {t_x_ms:.1f} ms; {signal.upper_ms.reason}"]
+        words = [f"{t_x} {t_x_ms:.1f} ms; {signal.upper_ms.reason}"]
     else:
-        words = [f"T_x {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f}"]
-    words += finding.why
+        words = [f"{t_x} {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f} at this load"]
+    why = [*finding.why]
+    if why and finding.cause.costs_capacity:
+        why[0] = f"{finding.cause.upper()}: {why[0]}"
+    words += why
     if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:
         lost = "capacity lost" if finding.cause is Cause.INTRA_APP else "rho_bg"
         words.append(f"{lost} {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")

@@ -22,12 +22,14 @@ from dial.controller.policy import PolicySource
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.errors import BalancerError
 from dial.intake.inbox import SampleInbox
+from dial.intake.orders import OrderBook
 from dial.lease import LeaseFile
 from dial.metrics import Metrics
 from dial.model import load_model, model_path
 from dial.service.app import create_app
+from dial.service.parts import Parts
 from dial.service.server import serve
-from dial.service.token import load_token
+from dial.service.token import Tokens
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
 from dial.types import Mode
@@ -54,11 +56,13 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         shown and retried, never raised.
     """
     clock = clock or SystemClock()
-    source = PolicySource.of(settings, load_model(model_path(settings.model)))
-    token = load_token(settings.api)
+    model = load_model(model_path(settings.model))
+    source = PolicySource.of(settings, model)
+    tokens = Tokens.load(settings.api)
     adapter = load_adapter(settings.adapter.name)(settings.service, settings.adapter.options)
     windows = RequestWindows(settings.percentile, settings.guards.min_requests)
     inbox = SampleInbox()
+    orders = OrderBook(settings, clock)
     metrics = Metrics()
     metrics.watch(adapter)
     started_s = clock.now_s()
@@ -71,12 +75,22 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         adapter=adapter,
         windows=windows,
         inbox=inbox,
+        orders=orders,
         publisher=publisher,
         metrics=metrics,
         clock=clock,
     )
     app = create_app(
-        settings, publisher=publisher, inbox=inbox, metrics=metrics, clock=clock, token=token
+        Parts(
+            settings,
+            model,
+            publisher=publisher,
+            inbox=inbox,
+            orders=orders,
+            metrics=metrics,
+            clock=clock,
+            tokens=tokens,
+        )
     )
     stop = _stop_on_signals()
     with _sole_writer(settings):

@@ -11,7 +11,11 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
-from dial.types import ApplyReport, Mode, Observation, Plan
+from dial.controller.timeline import Timeline
+from dial.types import NO_ORDERS, ApplyReport, Mode, Observation, Orders, Plan
+
+HISTORY = 300
+"""Snapshots kept: five minutes of ticks of a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +33,27 @@ class Snapshot:
     """The last write to the balancer, of this tick or an earlier one."""
     trouble: str | None = None
     """Why this tick made no plan: the balancer cannot be read, for instance."""
+    orders: Orders = NO_ORDERS
+    """Of operators, at the end of the tick."""
 
 
 class Publisher:
-    """Holds the newest snapshot and a bounded history."""
+    """Holds the newest snapshot and a bounded history.
 
-    def __init__(self, first: Snapshot, history: int = 300) -> None:
+    Attributes
+    ----------
+    timeline
+        What has changed from one to the next, for longer.
+    published
+        How many have been published since the first.
+    """
+
+    def __init__(self, first: Snapshot, history: int = HISTORY) -> None:
+        self.timeline = Timeline(first)
         self._history: deque[Snapshot] = deque([first], maxlen=history)
         self._next = asyncio.Event()
         self._ended = False
+        self.published = 0
 
     @property
     def current(self) -> Snapshot:
@@ -51,6 +67,8 @@ class Publisher:
     def publish(self, snapshot: Snapshot) -> None:
         """Make ``snapshot`` the current one."""
         self._history.append(snapshot)
+        self.timeline.add(snapshot)
+        self.published += 1
         self._wake()
 
     @property

@@ -148,7 +148,7 @@ def split_load(
 
 def not_ours(observation: Observation, action: Action, reason: str) -> LoadSplit:
     """The shares as they are: the weights are none of our business."""
-    return LoadSplit(None, _shares_in_force(observation), action, reason)
+    return LoadSplit(None, shares_in_force(observation), action, reason)
 
 
 def _target(
@@ -184,7 +184,7 @@ def _rho_bg(contention: Contention | None) -> float:
     return contention.in_use if contention else 0.0
 
 
-def _shares_in_force(observation: Observation) -> dict[str, float]:
+def shares_in_force(observation: Observation) -> dict[str, float]:
     """What a round robin would give with the weights that are in force."""
     usable = [b for b in observation.backends if b.server.usable]
     shares = shares_of_weights([b.server.weight for b in usable])

@@ -91,11 +91,14 @@ class Shift:
         The same as integer weights, to be found in force at every reading.
     arrived
         False while the step limit keeps the shares from where they should be.
+    underneath
+        Of the backends whose weight is an operator's: what it is without that order.
     """
 
     shares: dict[str, float]
     weights: dict[str, int]
     arrived: bool = True
+    underneath: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

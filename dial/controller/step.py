@@ -20,6 +20,8 @@ Regimes
         Most backends look contended: the same.
     yielded
         Somebody else sets the weights (:mod:`dial.controller.ownership`): nothing is written.
+    frozen
+        An operator has ordered that nothing be written (:mod:`dial.controller.orders`).
 
 Source
     Javadi and Gandhi, IEEE TCC 2019, 2.5 (control flow).  Departures: release on the
@@ -32,6 +34,7 @@ from __future__ import annotations
 from dial.controller.arrivals import Arrivals
 from dial.controller.judge import judge
 from dial.controller.look import look_at
+from dial.controller.orders import as_frozen, with_overrides, without_overrides
 from dial.controller.ownership import somebody_elses
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups
@@ -70,13 +73,25 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         )
 
     arrivals = _arrivals(state, observation)
+    in_force = {b.name: b.server.weight for b in observation.backends}
     yielded = somebody_elses(state, observation)
     if yielded is not None:
         split = not_ours(observation, Action.YIELD, yielded.reason)
+    elif observation.orders.frozen:
+        split = as_frozen(state.shift, observation)
     else:
-        split = split_load(policy, state.shift, backends, verdicts, observation, arrivals=arrivals)
-    in_force = {b.name: b.server.weight for b in observation.backends}
-    weights = in_force | _wanted(split.shift, observation)
+        split = split_load(
+            policy,
+            without_overrides(state.shift),
+            backends,
+            verdicts,
+            observation,
+            arrivals=arrivals,
+        )
+        split = with_overrides(split, state.shift, observation)
+    weights = (
+        in_force if observation.orders.frozen else in_force | _wanted(split.shift, observation)
+    )
     changes = tuple((name, weight) for name, weight in weights.items() if weight != in_force[name])
 
     action, reason = split.action, split.reason

@@ -81,8 +81,9 @@ REASONS: tuple[str, ...] = (
     "not_ready",
     "unauthorized",
     "no_token",
+    "forbidden",
 )
-"""Every label under which a post can be refused (the last two by the service)."""
+"""Every label under which a post can be refused (the last three by the service)."""
 
 _short = reprlib.Repr()
 _short.maxstring = _short.maxother = _short.maxlong = 60
@@ -96,9 +97,11 @@ class WireNoData(BaseModel):
     no_data: str = Field(min_length=1, max_length=MAX_REASON_CHARS)
 
 
+_TEXT_SCHEMA = {"type": "string", "minLength": 1, "maxLength": MAX_REASON_CHARS}
+
 _NO_DATA_SCHEMA = {
     "type": "object",
-    "properties": {"no_data": {"type": "string", "maxLength": MAX_REASON_CHARS}},
+    "properties": {"no_data": _TEXT_SCHEMA},
     "required": ["no_data"],
 }
 
@@ -106,10 +109,7 @@ _MetricValue = Annotated[
     object, WithJsonSchema({"anyOf": [{"type": "number", "minimum": 0}, _NO_DATA_SCHEMA]})
 ]
 
-_TextValue = Annotated[
-    object,
-    WithJsonSchema({"anyOf": [{"type": "string", "maxLength": MAX_REASON_CHARS}, _NO_DATA_SCHEMA]}),
-]
+_TextValue = Annotated[object, WithJsonSchema({"anyOf": [_TEXT_SCHEMA, _NO_DATA_SCHEMA]})]
 
 
 class WireSample(BaseModel):
@@ -118,7 +118,11 @@ class WireSample(BaseModel):
     model_config = ConfigDict(strict=True)
 
     at_s: float = Field(description="End of the interval, seconds since the epoch.")
-    interval_s: float = Field(description=f"Its length, more than 0, at most {MAX_INTERVAL_S:g}.")
+    interval_s: float = Field(
+        description=f"Its length, more than 0, at most {MAX_INTERVAL_S:g}.",
+        # Said here, checked below, where the refusal can name the backend.
+        json_schema_extra={"exclusiveMinimum": 0, "maximum": MAX_INTERVAL_S},
+    )
     metrics: dict[str, _MetricValue] = Field(
         max_length=MAX_METRICS,
         description="Value, or {no_data: why}, by metric name; unknown names are ignored.",

@@ -1,45 +1,42 @@
-"""The HTTP application: samples in, state out.
+"""The HTTP application: samples and orders in, state out.
 
 ========================  ======================================================
-``POST /v1/samples``      one post of an agent (token); see :mod:`dial.intake.samples`
-``GET /v1/state``         the controller now, a row per backend
-``GET /v1/observations``  the last N observations, oldest first
+``POST /v1/samples``      one post of an agent; see :mod:`dial.intake.samples`
+``GET /v1/...``           what is seen, decided and written; :mod:`dial.service.reading`
+``GET /v1/stream``        the same, live; :mod:`dial.service.stream`
+``PUT, DELETE /v1/...``   operators' orders; :mod:`dial.service.ordering`
 ``GET /v1/weights``       the weights in force, by long poll; see :mod:`dial.service.feed`
+``GET /``                 the dashboard; :mod:`dial.service.page`
 ``GET /metrics``          Prometheus' text format
 ``GET /healthz``          the process lives
 ``GET /readyz``           it is in control: ticks are fresh, the balancer was read
 ========================  ======================================================
 
-Reads need no token: on loopback whoever can connect may look, and off loopback the
-service does not start without a token for writes.  The weights do where there is one:
-a follower keeps a connection, and what it is told it does.
+Who may do what is in :mod:`dial.service.token`.  No endpoint waits for a tick, and none makes a
+tick wait: what is shown are published values, and what comes in is kept for the next tick.
 """
 
 from __future__ import annotations
 
-import hmac
 from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, Query, Request, Response
 from fastapi.responses import JSONResponse
-from pydantic import BaseModel, SecretStr
+from pydantic import BaseModel
 
 from dial import __version__
-from dial.clock import Clock
 from dial.controller.snapshot import Publisher
 from dial.errors import IntakeError
-from dial.intake.inbox import Receipt, SampleInbox
+from dial.intake.inbox import Receipt
 from dial.intake.samples import MAX_BODY_BYTES, WireBatch, decode_batch
-from dial.metrics import Metrics
 from dial.service import errors
 from dial.service.feed import WeightDocument, WeightFeed
-from dial.service.limits import BodyLimit
-from dial.service.token import require_token_off_loopback
-from dial.service.views import State, state_of
-from dial.settings import Settings
-from dial.types import Observation
-
-MAX_OBSERVATIONS = 1_000
+from dial.service.limits import BodyLimit, RateLimit
+from dial.service.ordering import ordering
+from dial.service.page import page
+from dial.service.parts import Parts
+from dial.service.reading import reading
+from dial.service.token import Role, require_token_off_loopback
 
 FRESH_INTERVALS = 3.0
 """Ticks older than this many intervals are stale: one may be late, one may be lost."""
@@ -60,24 +57,17 @@ class Readiness(BaseModel):
     age_s: float
 
 
-def create_app(
-    settings: Settings,
-    *,
-    publisher: Publisher,
-    inbox: SampleInbox,
-    metrics: Metrics,
-    clock: Clock,
-    token: SecretStr | None,
-) -> FastAPI:
+def create_app(parts: Parts) -> FastAPI:
     """Build the application.
 
     Raises
     ------
     SettingError
-        If ``settings.api.host`` is not loopback and there is no token.
+        If ``settings.api.host`` is not loopback and agents have no token.
     """
-    require_token_off_loopback(settings.api, token)
-    app = FastAPI(
+    settings, publisher, metrics = parts.settings, parts.publisher, parts.metrics
+    require_token_off_loopback(settings.api, parts.tokens.agent)
+    app = _Application(
         title="DIAL controller",
         version=__version__,
         # The documentation pages would load scripts from a third party's host.
@@ -88,13 +78,21 @@ def create_app(
         responses={"default": {"model": errors.ErrorAnswer}},
     )
     app.add_middleware(BodyLimit, limit_bytes=MAX_BODY_BYTES)
-    errors.install(app)
+    app.add_middleware(
+        RateLimit,
+        per_s=settings.api.rate_per_s,
+        clock=parts.clock,
+        refused=metrics.requests_limited.inc,
+    )
+    routers = (reading(parts), ordering(parts), page())
+    for router in routers:
+        app.include_router(router)
 
     feed = WeightFeed(publisher, settings)
 
-    def authorised(request: Request) -> None:
+    def agent(request: Request) -> None:
         try:
-            check_token(request.headers.get("authorization"), token)
+            parts.agent(request)
         except IntakeError as error:
             metrics.sample_batches_refused.labels(error.reason).inc()
             raise
@@ -102,45 +100,30 @@ def create_app(
     @app.post(
         "/v1/samples",
         status_code=202,
-        dependencies=[Depends(authorised)],
-        openapi_extra={"requestBody": _body_schema(), "security": [{"token": []}]},
+        dependencies=[Depends(agent)],
+        openapi_extra={"requestBody": _body_schema(), **parts.security(Role.AGENT)},
     )
     async def post_samples(request: Request) -> Receipt:
         """Take in one post of an agent, whole or not at all."""
         try:
-            receipt = inbox.offer(decode_batch(await request.body()), clock.now_s())
+            receipt = parts.inbox.offer(decode_batch(await request.body()), parts.clock.now_s())
         except IntakeError as error:
             metrics.sample_batches_refused.labels(error.reason).inc()
             raise
         metrics.count_receipt(receipt)
         return receipt
 
-    @app.get("/v1/state")
-    async def get_state() -> State:
-        """The controller now."""
-        return state_of(
-            publisher.current,
-            version=__version__,
-            percentile=settings.percentile,
-            interval_s=settings.interval_s,
-        )
-
-    @app.get("/v1/observations")
-    async def get_observations(
-        last: Annotated[int, Query(ge=1, le=MAX_OBSERVATIONS)] = 1,
-    ) -> list[Observation]:
-        """The observations of the last ticks, oldest first."""
-        history = publisher.history(last)
-        return [s.observation for s in history if s.observation is not None]
-
-    @app.get("/v1/weights", openapi_extra={"security": [{"token": []}]} if token else None)
+    @app.get(
+        "/v1/weights",
+        dependencies=[Depends(parts.follower)],
+        openapi_extra=parts.security(Role.AGENT, Role.READ, Role.OPERATOR)
+        if parts.tokens.agent or parts.tokens.read
+        else None,
+    )
     async def get_weights(
-        request: Request,
         after: Annotated[int, Query(ge=-1, le=2**63 - 1)] = -1,
     ) -> WeightDocument:
-        """Weights in force, as soon as newer than `after`; needs the token where there is one."""
-        if token is not None:
-            check_token(request.headers.get("authorization"), token)
+        """Weights in force, as soon as newer than `after`; needs a token where there is one."""
         return await feed.newer_than(after)
 
     @app.get("/healthz")
@@ -152,44 +135,25 @@ def create_app(
     async def get_readiness() -> Readiness | JSONResponse:
         """The last tick is fresh and the balancer was read."""
         try:
-            return readiness(publisher, clock.now_s(), settings.interval_s)
+            return readiness(publisher, parts.clock.now_s(), settings.interval_s)
         except NotReady as why:
             return errors.answer(503, "not_ready", str(why), "/readyz")
 
-    @app.get("/metrics", response_class=Response)
+    @app.get(
+        "/metrics",
+        response_class=Response,
+        dependencies=[Depends(parts.reader)],
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        openapi_extra=parts.read_security,
+    )
     async def get_metrics() -> Response:
         """Metrics in Prometheus' text format."""
         metrics.show(publisher.current)
         return Response(metrics.exposition(), media_type=metrics.content_type)
 
-    _complete_schema(app)
+    routes = [route for part in (app, *routers) for route in part.routes]
+    errors.install(app, routes)  # its middleware last, so that it is around all others
     return app
-
-
-def check_token(authorization: str | None, token: SecretStr | None) -> None:
-    """Compare an ``Authorization`` header with the token, in constant time.
-
-    Raises
-    ------
-    IntakeError
-        ``no_token`` if none is configured, ``unauthorized`` if it is absent or wrong.
-    """
-    if token is None:
-        raise IntakeError(
-            "no_token",
-            "no token is configured, so nothing may be written; set api.token_file",
-            "Authorization",
-        )
-    scheme, _, given = (authorization or "").partition(" ")
-    # Bytes, because compare_digest refuses text that is not ASCII; headers are latin-1.
-    same = hmac.compare_digest(
-        given.strip().encode("latin-1", "replace"), token.get_secret_value().encode()
-    )
-    if scheme.lower() != "bearer" or not same:
-        what = "wrong token" if authorization else "no token was sent"
-        raise IntakeError(
-            "unauthorized", f"{what}: send 'Authorization: Bearer TOKEN'", "Authorization"
-        )
 
 
 class NotReady(Exception):
@@ -228,10 +192,23 @@ def _body_schema() -> dict[str, Any]:
     return {"required": True, "content": {"application/json": {"schema": schema}}}
 
 
-def _complete_schema(app: FastAPI) -> None:
-    """Add to the OpenAPI document what the body's own decoding keeps from the framework."""
-    schema = app.openapi()  # kept by the application and served from then on
-    body = WireBatch.model_json_schema(ref_template=_SCHEMA_REF)
-    components = schema.setdefault("components", {})
-    components["schemas"].update(body.pop("$defs", {}), WireBatch=body)
-    components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+class _Application(FastAPI):
+    def openapi(self) -> dict[str, Any]:
+        """The document, with what the samples' own decoding keeps from the framework.
+
+        Made when it is first asked for: it takes longer than all else at the start.
+        """
+        if self.openapi_schema is None:
+            schema = super().openapi()
+            body = WireBatch.model_json_schema(ref_template=_SCHEMA_REF)
+            components = schema.setdefault("components", {})
+            components["schemas"].update(body.pop("$defs", {}), WireBatch=body)
+            components["securitySchemes"] = {
+                role.value: {
+                    "type": "http",
+                    "scheme": "bearer",
+                    "description": f"Token of the role {role}",
+                }
+                for role in Role
+            }
+        return self.openapi_schema or {}

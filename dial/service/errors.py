@@ -8,7 +8,8 @@ its 422 also echoes the input, which may hold NaN (not JSON) or a secret.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from http.client import METHOD_NOT_ALLOWED
 from typing import cast
 
 import structlog
@@ -18,6 +19,7 @@ from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import BaseRoute, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dial.errors import IntakeError
@@ -32,6 +34,12 @@ _STATUS = {
     "not_ready": 503,
     "unauthorized": 401,
     "no_token": 403,
+    "forbidden": 403,
+    "not_found": 404,
+    "not_enforcing": 409,
+    "frozen": 409,
+    "yielded": 409,
+    "too_many_streams": 429,
 }
 """Status of an :class:`IntakeError` by reason; 422 for the others: JSON, but not allowed."""
 
@@ -69,11 +77,15 @@ def answer(
     return JSONResponse(body.model_dump(), status, headers=dict(headers or {}))
 
 
-def install(app: FastAPI) -> None:
-    """Make every error of ``app`` answer in the one shape."""
+def install(app: FastAPI, routes: Sequence[BaseRoute]) -> None:
+    """Make every error of ``app``, which has these routes, answer in the one shape."""
+
+    async def refuse(request: Request, error: Exception) -> JSONResponse:
+        return _http(request, cast("HTTPException", error), routes)
+
     app.add_exception_handler(IntakeError, _intake)
     app.add_exception_handler(RequestValidationError, _parameter)
-    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(HTTPException, refuse)
     app.add_middleware(ErrorBoundary)
 
 
@@ -82,7 +94,7 @@ async def _intake(_: Request, error: Exception) -> JSONResponse:
     headers = {}
     if refused.reason == "unauthorized":
         headers["WWW-Authenticate"] = 'Bearer realm="dial"'
-    if refused.reason == "not_ready":
+    if refused.reason in ("not_ready", "too_many_streams"):
         headers["Retry-After"] = "5"
     if refused.reason == "too_large":
         # The rest of the body is still on its way and will not be read.
@@ -97,11 +109,15 @@ async def _parameter(_: Request, error: Exception) -> JSONResponse:
     return answer(422, "parameter", f"{where}: {problem['msg']}", where)
 
 
-async def _http(request: Request, error: Exception) -> JSONResponse:
-    problem = cast("HTTPException", error)
-    code = _CODES.get(problem.status_code, "http")
-    message = f"{request.method} {request.url.path}: {problem.detail}"
-    return answer(problem.status_code, code, message, request.url.path, problem.headers)
+def _http(request: Request, problem: HTTPException, routes: Sequence[BaseRoute]) -> JSONResponse:
+    path, status = request.url.path, problem.status_code
+    headers = dict(problem.headers or {})
+    if status == METHOD_NOT_ALLOWED:
+        # The framework names the methods of the first route of that path alone.
+        there = [r for r in routes if isinstance(r, Route) and r.path_regex.match(path)]
+        headers["Allow"] = ", ".join(sorted({m for r in there for m in r.methods or ()}))
+    message = f"{request.method} {path}: {problem.detail}"
+    return answer(status, _CODES.get(status, "http"), message, path, headers)
 
 
 class ErrorBoundary:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
@@ -18,6 +19,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from dial.errors import SettingError
+from dial.service.token import require_owner_only
 from dial.settings import ApiSettings
 
 SHUTDOWN_S = 2
@@ -48,8 +50,9 @@ async def serve(app: ASGIApp, api: ApiSettings) -> AsyncIterator[int]:
     Raises
     ------
     SettingError
-        If the address cannot be bound.
+        If the address cannot be bound, or the certificates cannot be used.
     """
+    context = tls_context(api)
     listener = _bind(api)
     config = uvicorn.Config(
         app,
@@ -59,6 +62,7 @@ async def serve(app: ASGIApp, api: ApiSettings) -> AsyncIterator[int]:
         server_header=False,
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_S,
+        ssl_context_factory=(lambda *_: context) if context else None,
     )
     server = _GuestServer(config)
     serving = asyncio.create_task(server.serve(sockets=[listener]), name="http")
@@ -74,6 +78,35 @@ async def serve(app: ASGIApp, api: ApiSettings) -> AsyncIterator[int]:
         server.should_exit = True
         await serving
         listener.close()
+
+
+def tls_context(api: ApiSettings) -> ssl.SSLContext | None:
+    """TLS 1.2 or newer as configured, or ``None`` for none.
+
+    Raises
+    ------
+    SettingError
+        If a file cannot be read or used, or if others than its owner can read the key.
+    """
+    if api.tls_cert is None or api.tls_key is None:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    where = f"api.tls_key = {str(api.tls_key)!r}"
+    try:
+        require_owner_only(api.tls_key.stat().st_mode, api.tls_key, where)
+        where = f"api.tls_cert = {str(api.tls_cert)!r}, {where}"
+        # Without a password given here OpenSSL would ask for it at the terminal.
+        context.load_cert_chain(api.tls_cert, api.tls_key, password=lambda: "")
+        if api.tls_client_ca is not None:
+            where = f"api.tls_client_ca = {str(api.tls_client_ca)!r}"
+            context.load_verify_locations(api.tls_client_ca)
+            context.verify_mode = ssl.CERT_REQUIRED
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError(
+            f"{where}: {error.strerror or error}; want PEM files, the key without a password"
+        ) from error
+    return context
 
 
 def _bind(api: ApiSettings) -> socket.socket:

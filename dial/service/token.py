@@ -1,51 +1,123 @@
-"""Where the token for writes comes from, and when doing without one is refused.
+"""Who may do what: a token for each role, where it comes from, and when none is refused.
 
-Nothing is generated when no token is given: a token that nobody has been told is of no
-use to an agent, and printing one would put a secret into a log.  Without a token, writes
-are refused and reads stay open, which is safe on loopback only.
+======== ==========================================================================
+read     everything that is shown, where ``api.read_token`` is configured; else anybody
+agent    post samples, and follow the weights
+operator freeze, set weights by hand, and read
+======== ==========================================================================
+
+An agent's token lies on every VM of the tenant, so it can do nothing else.  Nothing is generated
+when no token is given: one that nobody has been told is of no use, and printing one would put a
+secret into a log.  Without an agents' token samples are refused, and the service stays on loopback.
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import os
 import stat
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from pydantic import SecretStr
 
-from dial.errors import SettingError
+from dial.errors import IntakeError, SettingError
 from dial.settings import ApiSettings
 
 MAX_TOKEN_CHARS = 4096
 """Half of what common HTTP servers allow for all headers together (8 KiB)."""
 
 
-def load_token(api: ApiSettings) -> SecretStr | None:
-    """Find the token in ``api.token`` or ``api.token_file``.
+class Role(StrEnum):
+    """Whose a token is."""
 
-    Raises
-    ------
-    SettingError
-        If both are given, if the file cannot be read, is readable by others than its
-        owner or is no regular file, if the token cannot be sent in a header, or if there
-        is none although the service can be reached from outside.
-    """
-    if api.token is not None and api.token_file is not None:
-        raise SettingError("api.token and api.token_file are both given: keep one of them")
-    token = api.token
-    where = "api.token"
-    if api.token_file is not None:
-        where = f"api.token_file = {str(api.token_file)!r}"
-        token = _read(api.token_file, where)
-    if token is not None:
-        text = token.get_secret_value()
-        if not (text.isascii() and text.isprintable() and " " not in text):
-            raise SettingError(f"{where}: a token is printable ASCII without spaces")
-        if not 0 < len(text) <= MAX_TOKEN_CHARS:
-            raise SettingError(f"{where}: a token has 1 to {MAX_TOKEN_CHARS} characters")
-    require_token_off_loopback(api, token)
-    return token
+    READ = "read"
+    AGENT = "agent"
+    OPERATOR = "operator"
+
+
+_SETTING = {Role.READ: "read_token", Role.AGENT: "token", Role.OPERATOR: "operator_token"}
+
+
+@dataclass(frozen=True, slots=True)
+class Tokens:
+    """The token of each role that has one."""
+
+    agent: SecretStr | None = None
+    read: SecretStr | None = None
+    operator: SecretStr | None = None
+
+    @classmethod
+    def load(cls, api: ApiSettings) -> Tokens:
+        """Find the tokens in the settings and the files that these name.
+
+        Raises
+        ------
+        SettingError
+            If a token is given twice, if a file cannot be read, is readable by others than its
+            owner or is no regular file, if a token cannot be sent in a header, if two roles have
+            the same, or if agents have none although the service can be reached from outside.
+        """
+        tokens = cls(
+            agent=_load(api, _SETTING[Role.AGENT]),
+            read=_load(api, _SETTING[Role.READ]),
+            operator=_load(api, _SETTING[Role.OPERATOR]),
+        )
+        if len({t.get_secret_value() for t in tokens.secrets}) < len(tokens.secrets):
+            raise SettingError(
+                "api.token, api.read_token, api.operator_token: two roles have the same token; "
+                "each needs its own"
+            )
+        require_token_off_loopback(api, tokens.agent)
+        return tokens
+
+    @property
+    def secrets(self) -> tuple[SecretStr, ...]:
+        """All of them."""
+        return tuple(t for t in (self.agent, self.read, self.operator) if t is not None)
+
+    def require(self, authorization: str | None, *allowed: Role) -> Role:
+        """The role whose token an ``Authorization`` header holds; takes the same time for each.
+
+        Raises
+        ------
+        IntakeError
+            ``no_token`` if no role that is allowed has one, ``unauthorized`` if none or an unknown
+            one was sent, ``forbidden`` if it is of a role that is not allowed.
+        """
+        if all(self._of(role) is None for role in allowed):
+            setting = f"api.{_SETTING[allowed[0]]}_file"
+            raise IntakeError(
+                "no_token",
+                f"no {allowed[0]} token is configured, so this is refused to all; set {setting}",
+                "Authorization",
+            )
+        scheme, _, given = (authorization or "").partition(" ")
+        # Bytes, because compare_digest refuses text that is not ASCII; headers are latin-1.
+        sent = given.strip().encode("latin-1", "replace")
+        found: Role | None = None
+        for role in Role:
+            token = self._of(role)
+            # Compared with every role's, the first match included: time tells nobody which.
+            if token is not None and hmac.compare_digest(sent, token.get_secret_value().encode()):
+                found = role
+        if found is None or scheme.lower() != "bearer":
+            what = "wrong token" if authorization else "no token was sent"
+            raise IntakeError(
+                "unauthorized", f"{what}: send 'Authorization: Bearer TOKEN'", "Authorization"
+            )
+        if found not in allowed:
+            raise IntakeError(
+                "forbidden",
+                f"this is the token of the role {found}; allowed: {', '.join(allowed)}",
+                "Authorization",
+            )
+        return found
+
+    def _of(self, role: Role) -> SecretStr | None:
+        return {Role.READ: self.read, Role.AGENT: self.agent, Role.OPERATOR: self.operator}[role]
 
 
 def require_token_off_loopback(api: ApiSettings, token: SecretStr | None) -> None:
@@ -74,6 +146,24 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def _load(api: ApiSettings, setting: str) -> SecretStr | None:
+    token: SecretStr | None = getattr(api, setting)
+    path: Path | None = getattr(api, f"{setting}_file")
+    if token is not None and path is not None:
+        raise SettingError(f"api.{setting} and api.{setting}_file are both given: keep one of them")
+    where = f"api.{setting}"
+    if path is not None:
+        where = f"api.{setting}_file = {str(path)!r}"
+        token = _read(path, where)
+    if token is not None:
+        text = token.get_secret_value()
+        if not (text.isascii() and text.isprintable() and " " not in text):
+            raise SettingError(f"{where}: a token is printable ASCII without spaces")
+        if not 0 < len(text) <= MAX_TOKEN_CHARS:
+            raise SettingError(f"{where}: a token has 1 to {MAX_TOKEN_CHARS} characters")
+    return token
+
+
 def _read(path: Path, where: str) -> SecretStr:
     try:
         # Mode and content are of one open file, so it cannot be swapped in between;
@@ -83,13 +173,24 @@ def _read(path: Path, where: str) -> SecretStr:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise SettingError(f"{where}: not a regular file")
-            if mode & (stat.S_IRWXG | stat.S_IRWXO):
-                raise SettingError(
-                    f"{where}: mode {stat.S_IMODE(mode):04o} lets others read or change it; "
-                    f"only its owner may: chmod 600 {path}"
-                )
+            require_owner_only(mode, path, where)
             content = file.read(MAX_TOKEN_CHARS + 2)
     except OSError as error:
         raise SettingError(f"{where}: {error.strerror}") from error
     # latin-1 takes any byte; what is not ASCII is refused by the caller, in words.
     return SecretStr(content.decode("latin-1").strip())
+
+
+def require_owner_only(mode: int, path: Path, where: str) -> None:
+    """Refuse a secret's file that others than its owner can read or change.
+
+    Raises
+    ------
+    SettingError
+        If its mode lets them.
+    """
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        raise SettingError(
+            f"{where}: mode {stat.S_IMODE(mode):04o} lets others read or change it; "
+            f"only its owner may: chmod 600 {path}"
+        )

@@ -18,11 +18,13 @@ from dataclasses import dataclass
 from dial.telemetry.requests import ClosedWindow, RequestWindows
 from dial.telemetry.samples import merge_samples
 from dial.types import (
+    NO_ORDERS,
     AgentSample,
     BackendObservation,
     BalancerState,
     NoData,
     Observation,
+    Orders,
     RequestWindow,
     ServerState,
 )
@@ -82,6 +84,7 @@ class Observer:
         samples: Mapping[str, Sequence[AgentSample]],
         now_s: float,
         interval_s: float,
+        orders: Orders = NO_ORDERS,
     ) -> Observation:
         """Close the tick.
 
@@ -91,6 +94,7 @@ class Observer:
         samples : by backend, oldest first.
         now_s : wall clock.
         interval_s : time since the last tick was closed.
+        orders : of operators, as they hold now.
         """
         self.tick += 1
         names = tuple(server.name for server in balancer.servers)
@@ -116,6 +120,7 @@ class Observer:
             meaning=balancer.meaning,
             backends=backends,
             model_checksum=self._model_checksum,
+            orders=orders,
         )
 
     def _remember(self, newest: _Recent) -> None:

@@ -58,10 +58,10 @@ def test_a_branch_on_whether_a_feature_is_known_says_so():
     tree = Branch(
         "t_c_ratio", sys.float_info.max, Leaf(Cause.NONE), Leaf(Cause.UNKNOWN), missing="above"
     )
-    assert classify(tree, {"t_c_ratio": 1.5}) == (Cause.NONE, ("t_c_ratio 1.5 is known",))
+    assert classify(tree, {"t_c_ratio": 1.5}) == (Cause.NONE, ("connect time 1.5x is known",))
     assert classify(tree, {"t_c_ratio": NoData("no log")}) == (
         Cause.UNKNOWN,
-        ("t_c_ratio missing (no log)",),
+        ("connect time missing (no log)",),
     )
 
 
@@ -73,12 +73,12 @@ def test_a_missing_feature_goes_where_its_branch_says():
 
 def test_the_evidence_is_the_path_in_words():
     assert classify(TREE, {"cpu_time_ratio": 2.34567, "t_c_ratio": 1.0})[1] == (
-        "cpu_time_ratio 2.35 >= 1.5",
-        "t_c_ratio 1 < 3",
+        "CPU time 2.35x >= 1.5",
+        "connect time 1x < 3",
     )
     assert classify(TREE, {"cpu_time_ratio": 2.0, "t_c_ratio": NoData("no new connection")})[1] == (
-        "cpu_time_ratio 2 >= 1.5",
-        "t_c_ratio missing (no new connection)",
+        "CPU time 2x >= 1.5",
+        "connect time missing (no new connection)",
     )
 
 

@@ -12,9 +12,13 @@ from dial.cli.app import run
 from dial.clock import ManualClock
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.intake.inbox import SampleInbox
+from dial.intake.orders import OrderBook
 from dial.metrics import Metrics
+from dial.model import STARTER, load_model
 from dial.service.app import create_app
+from dial.service.parts import Parts
 from dial.service.server import serve
+from dial.service.token import Tokens
 from dial.settings import AdapterSettings, ApiSettings, Settings
 from dial.types import (
     Action,
@@ -95,13 +99,19 @@ def publisher() -> Publisher:
 
 @pytest.fixture
 def url(publisher: Publisher) -> Iterator[str]:
+    settings = Settings(service="web", adapter=AdapterSettings(name="fake"))
+    clock = ManualClock(NOW_S)
     app = create_app(
-        Settings(service="web", adapter=AdapterSettings(name="fake")),
-        publisher=publisher,
-        inbox=SampleInbox(),
-        metrics=Metrics(),
-        clock=ManualClock(NOW_S),
-        token=None,
+        Parts(
+            settings,
+            load_model(STARTER),
+            publisher=publisher,
+            inbox=SampleInbox(),
+            orders=OrderBook(settings, clock),
+            metrics=Metrics(),
+            clock=clock,
+            tokens=Tokens(),
+        )
     )
     listening = threading.Event()
     stopped = asyncio.Event()

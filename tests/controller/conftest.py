@@ -15,10 +15,12 @@ from dial.queueing import percentile_factor
 from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, StrategySettings
 from dial.types import (
     METRIC_NAMES,
+    NO_ORDERS,
     AgentSample,
     BackendObservation,
     NoData,
     Observation,
+    Orders,
     Plan,
     RequestWindow,
     ServerState,
@@ -58,6 +60,7 @@ class Service:
     configured: dict[str, int] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
     agents_dead: set[str] = field(default_factory=set)
+    orders: Orders = NO_ORDERS
     observations: list[Observation] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
 
@@ -109,7 +112,15 @@ class Service:
                 )
             )
         return Observation(
-            self.tick, now_s, 2.0, self.epoch, "roundrobin", self.meaning, tuple(backends), "m"
+            self.tick,
+            now_s,
+            2.0,
+            self.epoch,
+            "roundrobin",
+            self.meaning,
+            tuple(backends),
+            "m",
+            orders=self.orders,
         )
 
     def run(self, ticks: int = 1, *, apply: bool = True) -> Plan:

@@ -13,6 +13,7 @@ from dial.controller.policy import PolicySource
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.errors import BalancerUnreachable
 from dial.intake.inbox import SampleInbox
+from dial.intake.orders import OrderBook
 from dial.lease import Moment
 from dial.metrics import Metrics
 from dial.model import LAB, load_model
@@ -89,6 +90,7 @@ class World:
         self.publisher = Publisher(Snapshot("app", "memory", mode, 0.0, 0.0))
         self.metrics = Metrics()
         self.clock = ManualClock(1_000_000.0 + 2.0 * service.tick)
+        self.orders = OrderBook(self.settings, self.clock)
         self.boot = "first"
         self.controller = Controller(
             self.settings,
@@ -96,6 +98,7 @@ class World:
             adapter=self.balancer,
             windows=self.windows,
             inbox=self.inbox,
+            orders=self.orders,
             publisher=self.publisher,
             metrics=self.metrics,
             clock=self.clock,

@@ -19,6 +19,7 @@ from .application import WITHIN_S, until
 
 DIAL = Path(sys.executable).with_name("dial")
 TOKEN = "the-token-of-this-test"
+OPERATOR_TOKEN = "the-operators-token-of-this-test"
 SAMPLES_EVERY_S = 0.15
 
 

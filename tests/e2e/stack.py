@@ -22,7 +22,7 @@ import httpx
 from dial.errors import BalancerError
 
 from .application import CONFIGURED, QUIET_S, Member, Proxy, until
-from .product import SAMPLES_EVERY_S, TOKEN, Controller, sample
+from .product import OPERATOR_TOKEN, SAMPLES_EVERY_S, TOKEN, Controller, sample
 
 SLOW_S = 0.3
 REQUESTS_PER_S = 80.0
@@ -47,8 +47,9 @@ class Stack:
         The quiet T90 is 30 ms.  On M/M/1's curve through it, release at rho_bg 0.4 is at some
         50 ms: what a busy machine adds to 30 ms does not keep load away.
         """
-        (self.directory / "token").touch(mode=0o600)
-        (self.directory / "token").write_text(TOKEN)
+        for name, token in (("token", TOKEN), ("operator", OPERATOR_TOKEN)):
+            (self.directory / name).touch(mode=0o600)
+            (self.directory / name).write_text(token)
         own = {"service": "app", "mode": "enforce", "interval_s": "0.5"} | changes
         return f"""
 service = "{own["service"]}"
@@ -63,6 +64,7 @@ log = "tcp://{self.proxy.log_host}:{self.proxy.log_port}"
 check_wait_s = 0.3
 [api]
 token_file = "{self.directory}/token"
+operator_token_file = "{self.directory}/operator"
 [detector]
 learn_intervals = 3
 [estimator]

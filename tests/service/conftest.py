@@ -13,8 +13,12 @@ from pydantic import SecretStr
 from dial.clock import ManualClock
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.intake.inbox import SampleInbox
+from dial.intake.orders import OrderBook
 from dial.metrics import Metrics
+from dial.model import STARTER, load_model
 from dial.service.app import create_app
+from dial.service.parts import Parts
+from dial.service.token import Tokens
 from dial.settings import AdapterSettings, Settings
 from dial.types import (
     Action,
@@ -34,12 +38,13 @@ from dial.types import (
 )
 
 TOKEN = "correct-horse-battery-staple"
+OPERATOR = "the-operators-own-token"
 NOW_S = 1_000_000.0
 
 
 @pytest.fixture
 def settings() -> Settings:
-    return Settings(service="web", adapter=AdapterSettings(name="fake"))
+    return Settings(service="web", mode=Mode.ENFORCE, adapter=AdapterSettings(name="fake"))
 
 
 @pytest.fixture
@@ -109,29 +114,37 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def make_app(
+def parts(
     settings: Settings,
     publisher: Publisher,
     inbox: SampleInbox,
     metrics: Metrics,
     clock: ManualClock,
-) -> Callable[[str | None], FastAPI]:
+) -> Parts:
+    """With a token for agents, one for operators, and none for readers."""
+    return Parts(
+        settings,
+        load_model(STARTER),
+        publisher=publisher,
+        inbox=inbox,
+        orders=OrderBook(settings, clock),
+        metrics=metrics,
+        clock=clock,
+        tokens=Tokens(agent=SecretStr(TOKEN), operator=SecretStr(OPERATOR)),
+    )
+
+
+@pytest.fixture
+def make_app(parts: Parts) -> Callable[[str | None], FastAPI]:
     def make(token: str | None) -> FastAPI:
-        return create_app(
-            settings,
-            publisher=publisher,
-            inbox=inbox,
-            metrics=metrics,
-            clock=clock,
-            token=SecretStr(token) if token else None,
-        )
+        return create_app(replace(parts, tokens=Tokens(agent=SecretStr(token) if token else None)))
 
     return make
 
 
 @pytest.fixture
-def app(make_app: Callable[[str | None], FastAPI]) -> FastAPI:
-    return make_app(TOKEN)
+def app(parts: Parts) -> FastAPI:
+    return create_app(parts)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import structlog
 from fastapi import FastAPI
 from prometheus_client.parser import text_string_to_metric_families
-from pydantic import SecretStr, TypeAdapter
+from pydantic import TypeAdapter
 from starlette.types import Message
 
 from dial import __version__
@@ -21,6 +21,8 @@ from dial.errors import SettingError
 from dial.intake.inbox import SampleInbox
 from dial.metrics import Metrics
 from dial.service.app import create_app
+from dial.service.parts import Parts
+from dial.service.token import Tokens
 from dial.service.views import State
 from dial.settings import ApiSettings, Settings
 from dial.types import Cause, NoData
@@ -67,7 +69,7 @@ async def test_observations_are_the_last_n_oldest_first(
     }
 
 
-@pytest.mark.parametrize("last", ["0", "1001", "many", "nan", "1e400"])
+@pytest.mark.parametrize("last", ["0", "301", "many", "nan", "1e400"])
 async def test_a_parameter_out_of_range_is_422_in_the_one_shape(
     client: httpx.AsyncClient, last: str
 ) -> None:
@@ -127,6 +129,13 @@ async def test_the_frameworks_own_errors_have_the_one_shape(
     error = answer.json()["error"]
     assert (error["code"], error["where"]) == (code, path)
     assert method in error["message"]
+
+
+async def test_a_method_that_is_not_allowed_is_answered_with_all_that_are(
+    client: httpx.AsyncClient,
+) -> None:
+    answer = await client.get("/v1/freeze")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "DELETE, PUT")
 
 
 async def test_an_unexpected_failure_is_a_500_logged_without_the_token(
@@ -210,23 +219,13 @@ async def test_a_float_that_is_not_finite_never_breaks_the_answer(
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.0.2.1", "::", "", "lb.example"])
-def test_off_loopback_without_a_token_is_refused(settings: Settings, host: str) -> None:
-    outside = settings.model_copy(update={"api": ApiSettings(host=host)})
-    before = Snapshot("web", "fake", settings.mode, NOW_S, NOW_S)
-
-    def create(token: SecretStr | None) -> FastAPI:
-        return create_app(
-            outside,
-            publisher=Publisher(before),
-            inbox=SampleInbox(),
-            metrics=Metrics(),
-            clock=ManualClock(),
-            token=token,
-        )
-
+def test_off_loopback_without_a_token_is_refused(
+    parts: Parts, settings: Settings, host: str
+) -> None:
+    outside = replace(parts, settings=settings.model_copy(update={"api": ApiSettings(host=host)}))
     with pytest.raises(SettingError, match=r"api\.host.*token_file"):
-        create(None)
-    create(SecretStr(TOKEN))  # with one it is allowed
+        create_app(replace(outside, tokens=Tokens()))
+    create_app(outside)  # with one it is allowed
 
 
 async def test_a_failure_after_the_answer_began_is_passed_on_to_the_server(app: FastAPI) -> None:

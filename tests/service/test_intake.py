@@ -143,7 +143,7 @@ async def test_without_a_configured_token_writes_are_forbidden(
     async with httpx.AsyncClient(transport=transport, base_url="http://dial") as client:
         answer = await client.post("/v1/samples", content=post(), headers=BEARER)
     assert answer.status_code == 403
-    assert "no token is configured" in answer.json()["error"]["message"]
+    assert "no agent token is configured" in answer.json()["error"]["message"]
     assert counted(metrics, "dial_sample_batches_refused_total", reason="no_token") == 1
     assert inbox.take(NOW_S) == {}
 

@@ -147,7 +147,8 @@ class Setting:
 _SESSION = Columns(Session, leave_out=("quiet_rps", "ticks"))
 _TRUTH = Columns(Truth)
 _TICK = Columns(
-    Observation, leave_out=("epoch", "algorithm", "meaning", "backends", "model_checksum")
+    Observation,
+    leave_out=("epoch", "algorithm", "meaning", "backends", "model_checksum", "orders"),
 )
 _WINDOW = Columns(RequestWindow, "window_")
 _SERVER = Columns(ServerState, "server_")
