@@ -12,6 +12,8 @@ from typing import Any
 _ROOT = Path(__file__).resolve().parents[2]
 OUT = _ROOT / "out" / "pbox"
 
+SHIM = "libpbox_shim.so"
+
 CASES = ("undo_purge", "buffer_pool", "tickets", "table_lock", "worker_queue")
 """Programs under ``pbox/cases``: one of the paper's cases each."""
 
@@ -41,6 +43,15 @@ def build(*, sanitize: str = "") -> Path:
     return tree
 
 
+def clean_environment() -> dict[str, str]:
+    """Our environment, without what would change a program with pBoxes or put one before it."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PBOX_", "LD_PRELOAD"))
+    }
+
+
 def run_json(
     program: Path, *arguments: str, environment: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
@@ -56,7 +67,7 @@ def run_json(
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | dict(environment or {}),
+        env=clean_environment() | dict(environment or {}),
     )
     if done.returncode:
         raise SystemExit(f"{program.name} failed ({done.returncode}): {done.stderr}")
@@ -65,5 +76,9 @@ def run_json(
 
 
 def shim_environment(tree: Path, page: str) -> dict[str, str]:
-    """What puts the shim before a program, its page at ``page``."""
-    return {"LD_PRELOAD": str(tree / "libpbox_shim.so"), "PBOX_PAGE": page}
+    """What puts the shim before a program, its page at ``page``.
+
+    The loader passes over what it cannot preload, with no more than a line to standard error:
+    whoever measures has to see that the shim is there.
+    """
+    return {"LD_PRELOAD": str(tree / SHIM), "PBOX_PAGE": page}

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from dial.controller.arrivals import Arrivals
 from dial.controller.guards import floor_share, limit_step, panics, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.state import BackendState, Contention, Shift
@@ -75,7 +76,7 @@ def split_load(
     verdicts: Mapping[str, Verdict],
     observation: Observation,
     *,
-    arrival_per_s: float,
+    arrivals: Arrivals,
 ) -> LoadSplit:
     """Decide on shares and weights.
 
@@ -86,7 +87,7 @@ def split_load(
     backends : state of each backend after this tick's verdict.
     verdicts : by backend.
     observation : of this tick.
-    arrival_per_s : requests/s of the whole service, smoothed: the optimum moves with it.
+    arrivals : at the whole service: the optimum moves with them.
 
     Returns
     -------
@@ -109,7 +110,7 @@ def split_load(
         target, action = _Target(base, None), Action.RELEASE
         reason = "the neighbour is gone"
     else:
-        target = _target(policy, usable, base, backends, verdicts, arrival_per_s=arrival_per_s)
+        target = _target(policy, usable, base, backends, verdicts, arrivals=arrivals)
         who = ", ".join(f"{name} ({verdicts[name].cause})" for name in contended)
         action, reason = Action.SHIFT, f"load moves away from {who}"
         if target.overload:
@@ -134,7 +135,7 @@ def split_load(
     else:
         meaning = observation.meaning
         ideal = ideal_weights(
-            shares, meaning, target.throughput_per_s, arrival_per_s, aim=target.shares
+            shares, meaning, target.throughput_per_s, arrivals.peak_per_s, aim=target.shares
         )
         weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
@@ -157,7 +158,7 @@ def _target(
     backends: Mapping[str, BackendState],
     verdicts: Mapping[str, Verdict],
     *,
-    arrival_per_s: float,
+    arrivals: Arrivals,
 ) -> _Target:
     """The optimum of Eq. 2 with r_i (1 - rho_bg,i), or relative shares without r_i."""
     left = np.array([1.0 - _rho_bg(backends[b.name].contention) for b in usable])
@@ -170,11 +171,13 @@ def _target(
         return _Target(proportional_shares(base * left), None)
     throughput_per_s = np.array(known) * left
     floor = floor_share(policy.guards.floor_share, len(usable))
-    found = tail_optimal_shares(throughput_per_s, arrival_per_s, floor=floor)
-    if policy.strategies.split == "lemma1" and arrival_per_s > 0.0 and not found.overload:
-        printed = np.maximum(lemma1(throughput_per_s, arrival_per_s), 0.0)
+    peak_per_s = arrivals.peak_per_s
+    found = tail_optimal_shares(throughput_per_s, peak_per_s, floor=floor)
+    if policy.strategies.split == "lemma1" and peak_per_s > 0.0 and not found.overload:
+        printed = np.maximum(lemma1(throughput_per_s, peak_per_s), 0.0)
         return _Target(proportional_shares(printed), throughput_per_s)
-    return _Target(found.shares, throughput_per_s, found.overload)
+    overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
+    return _Target(found.shares, throughput_per_s, overload)
 
 
 def _rho_bg(contention: Contention | None) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dial.classifier import QuietBaseline, Symptom
+from dial.controller.arrivals import Arrivals
 from dial.controller.siblings import Apparent
 from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
@@ -125,8 +126,8 @@ class State:
         Weights that the balancer had then.
     yielded
         While the weights are somebody else's.
-    arrival_per_s
-        Of the whole service, smoothed; ``None`` before the first tick.
+    arrivals
+        At the whole service; ``None`` before the first tick.
     """
 
     backends: dict[str, BackendState] = field(default_factory=dict)
@@ -134,4 +135,4 @@ class State:
     epoch: str = ""
     in_force: dict[str, int] = field(default_factory=dict)
     yielded: Yield | None = None
-    arrival_per_s: float | None = None
+    arrivals: Arrivals | None = None

@@ -31,6 +31,7 @@ Source
 
 from __future__ import annotations
 
+from dial.controller.arrivals import Arrivals
 from dial.controller.judge import judge
 from dial.controller.look import look_at
 from dial.controller.orders import as_frozen, with_overrides, without_overrides
@@ -40,9 +41,6 @@ from dial.controller.siblings import ControlGroups
 from dial.controller.split import not_ours, split_load
 from dial.controller.state import BackendState, Shift, State
 from dial.types import Action, BackendPlan, Observation, Plan, Verdict
-
-_NEWEST = 0.25
-"""What the newest interval counts of the arrival rate: the mean is over some seven."""
 
 
 def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
@@ -74,7 +72,7 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             policy, known[name], look, groups, tick=observation.tick, quiet=quiet
         )
 
-    arrival_per_s = _arrival_per_s(state, observation)
+    arrivals = _arrivals(state, observation)
     in_force = {b.name: b.server.weight for b in observation.backends}
     yielded = somebody_elses(state, observation)
     if yielded is not None:
@@ -88,12 +86,11 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             backends,
             verdicts,
             observation,
-            arrival_per_s=arrival_per_s,
+            arrivals=arrivals,
         )
         split = with_overrides(split, state.shift, observation)
-    weights = (
-        in_force if observation.orders.frozen else in_force | _wanted(split.shift, observation)
-    )
+    frozen = observation.orders.frozen
+    weights = in_force if frozen else in_force | _wanted(split.shift, observation)
     changes = tuple((name, weight) for name, weight in weights.items() if weight != in_force[name])
 
     action, reason = split.action, split.reason
@@ -115,15 +112,13 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         ),
         changes=changes,
     )
-    return State(backends, split.shift, observation.epoch, in_force, yielded, arrival_per_s), plan
+    return State(backends, split.shift, observation.epoch, in_force, yielded, arrivals), plan
 
 
-def _arrival_per_s(state: State, observation: Observation) -> float:
-    """Of the whole service, a fading mean: of 200 a second one second has 14 more or less."""
-    now_per_s = sum(b.window.rate_per_s for b in observation.backends if b.server.usable)
-    if state.arrival_per_s is None:
-        return now_per_s
-    return state.arrival_per_s + _NEWEST * (now_per_s - state.arrival_per_s)
+def _arrivals(state: State, observation: Observation) -> Arrivals:
+    rate_per_s = sum(b.window.rate_per_s for b in observation.backends if b.server.usable)
+    before = state.arrivals
+    return Arrivals.begin(rate_per_s) if before is None else before.step(rate_per_s)
 
 
 def _wanted(shift: Shift | None, observation: Observation) -> dict[str, int]:

@@ -1,16 +1,17 @@
 """Deferral from the statistics pages of an application.
 
-What is counted between two readings of a page: of a pBox seen in both, the growth of its T_e
-and T_d; of one that took a place which was free or another's, everything, for its whole life
-lies in the interval; of one that could not be read in one of them, nothing; of one that was
-made and released between them nothing either, for its place is free again.  An activity in
-progress counts as far as it has come, so a wait of ten seconds shows in all ten.  A page that
-is seen for the first time counts from then on.
+What is counted between two readings of a page is the growth of T_e and T_d of each of its places,
+whichever pBoxes had it, one after the other: a page keeps what those did that have ended.  (One
+of version 1.0 does not.  There a pBox that is new in its place counts with all it did, for its
+whole life lies in the interval, and of one that has ended the last part is lost.)  Of a place
+that could not be read in one of them nothing counts.  An activity in progress counts as far as it
+has come, so a wait of ten seconds shows in all ten.  A page that is seen for the first time counts
+from then on.
 
-A pBox that was found to be the *cause* of waiting in the interval (Algorithm 1 of the paper, line
-24: it held what a victim waited for) is left out.  The time for which a report holds a table is
-not time in which requests do not wait; and when a balancer sends fewer of these, the report
-would be most of all activity, and the more it blocks the less would seem to be blocked.
+A place where a pBox was found to be the *cause* of waiting in the interval (Algorithm 1 of the
+paper, line 24: it held what a victim waited for) is left out.  The time for which a report holds a
+table is not time in which requests do not wait; and when a balancer sends fewer of these, the
+report would be most of all activity, and the more it blocks the less would seem to be blocked.
 
 A pBox does one thing at a time: in an interval it cannot have been active for longer than
 that.  So no page, however damaged, can claim more than one activity's time for each of its
@@ -55,7 +56,8 @@ class Reading:
     Attributes
     ----------
     activities
-        psid, T_e and T_d in nanoseconds, and how often it was found noisy, by place.
+        By place: whose figures these are (a psid; 0: of all who have had the place), T_e and T_d in
+        nanoseconds, and how often one was found noisy.
     left_out
         Places that could not be read.
     waited_ns
@@ -183,7 +185,7 @@ class ApplicationPages:
         for slot in slots.values():
             waiting_ns[slot.wait_key] += slot.waiting_ns(now_ns)
         return Reading(
-            {i: (slot.psid, *slot.times_ns(now_ns), slot.times_noisy) for i, slot in slots.items()},
+            {i: _figures(slot, now_ns) for i, slot in slots.items()},
             page.left_out | (page.slots.keys() - slots.keys()),
             {
                 key.key: (key.name, key.deferred_ns + waiting_ns[key.key])
@@ -193,15 +195,27 @@ class ApplicationPages:
         )
 
 
+def _figures(slot: Slot, now_ns: int) -> tuple[int, int, int, int]:
+    if slot.ended is None:
+        return (slot.psid, *slot.times_ns(now_ns), slot.times_noisy)
+    return (0, *slot.times_ns(now_ns), slot.ended.times_noisy + slot.times_noisy)
+
+
 def _of_the_living(path: str, page: Page, writers: Writers) -> Mapping[int, Slot]:
     """Slots in use; of a page of one process all, for that it lives has been checked."""
     if not page.header.flags & SHARED:
         return page.slots
     try:
-        alive = writers.alive({(slot.pid, slot.start_ticks) for slot in page.slots.values()})
+        alive = writers.alive(
+            {(slot.pid, slot.start_ticks) for slot in page.slots.values() if slot.psid}
+        )
     except Unavailable as error:
         raise Unavailable(f"{path}: {error}") from error
-    return {i: slot for i, slot in page.slots.items() if (slot.pid, slot.start_ticks) in alive}
+    return {
+        i: slot
+        for i, slot in page.slots.items()
+        if not slot.psid or (slot.pid, slot.start_ticks) in alive  # a free place is nobody's
+    }
 
 
 def grown(pairs: Collection[tuple[Reading, Reading]], interval_s: float) -> Totals:
@@ -220,9 +234,11 @@ def grown(pairs: Collection[tuple[Reading, Reading]], interval_s: float) -> Tota
     active_ns = deferred_ns = 0.0
     waited_s: dict[str, float] = defaultdict(float)
     for before, after in pairs:
-        for index, (psid, executed_ns, waited_ns, noisy) in after.activities.items():
-            was_psid, was_executed_ns, was_waited_ns, was_noisy = before.activities.get(index, _NEW)
-            if was_psid != psid:
+        for index, (whose, executed_ns, waited_ns, noisy) in after.activities.items():
+            was_whose, was_executed_ns, was_waited_ns, was_noisy = before.activities.get(
+                index, _NEW
+            )
+            if was_whose != whose:
                 _, was_executed_ns, was_waited_ns, was_noisy = _NEW
             if index in before.left_out or noisy > was_noisy:
                 continue

@@ -30,9 +30,13 @@ SHARED = 4
 
 _HEADER = struct.Struct("=8sHHIIIQIIQQIIIIIIIII")
 _HEADER_BYTES = 192
-_SLOT = struct.Struct("=IIIIQIIddQQQQQQQQQ")
+_SLOT = struct.Struct("=IIIIQIIddQQQQQQQQQQ")
 _SEQ = struct.Struct("=I")
 _SLOT_BYTES = 192
+_ENDED = struct.Struct("=QQQQQQQ")
+_ENDED_AT = 192
+_COUNTING_SLOT_BYTES = 256
+"""Since 1.1 a slot goes on with what those did that had its place before."""
 _KEY = struct.Struct("=QQQQII24s")
 _KEY_BYTES = 64
 _FREE = bytes(8)
@@ -40,7 +44,7 @@ _FREE = bytes(8)
 _MOST_SLOTS = 65_535
 _MOST_KEYS = 65_536
 _MOST_STRIDE = 1_024
-"""Five times what a slot has now: a later minor version may append to it."""
+"""Four times what a slot has now: a later minor version may append to it."""
 
 _CLOCK_MONOTONIC = 1
 
@@ -76,8 +80,20 @@ class Header(NamedTuple):
     key_stride: int
 
 
+class Ended(NamedTuple):
+    """What pBoxes did that have ended, in the order of the layout."""
+
+    pboxes: int = 0
+    activities: int = 0
+    executed_ns: int = 0
+    deferred_ns: int = 0
+    times_victim: int = 0
+    times_noisy: int = 0
+    penalties: int = 0
+
+
 class Slot(NamedTuple):
-    """One pBox, in the order of the layout."""
+    """A place and the pBox that has it, in the order of the layout."""
 
     seq: int
     psid: int
@@ -97,10 +113,15 @@ class Slot(NamedTuple):
     wait_key: int
     times_victim: int
     times_noisy: int
+    penalties: int
+    ended: Ended | None
+    """Of those before it; ``None``: the page does not say (version 1.0)."""
 
     def times_ns(self, now_ns: int) -> tuple[int, int]:
-        """T_e and T_d at an instant, activity and wait in progress included."""
-        executed_ns, deferred_ns = self.executed_ns, self.deferred_ns
+        """T_e and T_d of this place at an instant, activity and wait in progress included."""
+        ended = self.ended or Ended()
+        executed_ns = ended.executed_ns + self.executed_ns
+        deferred_ns = ended.deferred_ns + self.deferred_ns
         if self.activity_start_ns:
             executed_ns += max(0, now_ns - self.activity_start_ns)
             deferred_ns += self.activity_deferred_ns + self.waiting_ns(now_ns)
@@ -138,7 +159,7 @@ class Page:
     header
         Checked.
     slots
-        Those in use, by index.
+        By index, those in use and those where pBoxes have ended.
     keys
         Those in use.
     left_out
@@ -273,16 +294,17 @@ def _tables(descriptor: int, header: Header, path: str) -> Page:
     first, second = os.pread(descriptor, size, offset), os.pread(descriptor, size, offset)
     slots: dict[int, Slot] = {}
     left_out = set()
+    slot_bytes = _COUNTING_SLOT_BYTES if stride >= _COUNTING_SLOT_BYTES else _SLOT_BYTES
     for index in range(header.slot_used):
         at = index * stride
-        raw = first[at : at + _SLOT_BYTES]
-        if raw != second[at : at + _SLOT_BYTES] or not _at_rest(raw):
-            raw = _again(descriptor, offset + at)
+        raw = first[at : at + slot_bytes]
+        if raw != second[at : at + slot_bytes] or not _at_rest(raw, slot_bytes):
+            raw = _again(descriptor, offset + at, slot_bytes)
         if not raw:
             left_out.add(index)
             continue
-        slot = Slot._make(_SLOT.unpack_from(raw))
-        if slot.psid:
+        slot = _slot(raw)
+        if slot.psid or (slot.ended and slot.ended.pboxes):
             slots[index] = slot
     size = header.key_count * header.key_stride
     table = os.pread(descriptor, size, header.key_offset)
@@ -296,15 +318,21 @@ def _tables(descriptor: int, header: Header, path: str) -> Page:
     return Page(header, slots, keys, frozenset(left_out))
 
 
-def _again(descriptor: int, at: int) -> bytes:
+def _slot(raw: bytes) -> Slot:
+    counts = len(raw) >= _COUNTING_SLOT_BYTES
+    ended = Ended._make(_ENDED.unpack_from(raw, _ENDED_AT)) if counts else None
+    return Slot(*_SLOT.unpack_from(raw), ended)
+
+
+def _again(descriptor: int, at: int, size: int) -> bytes:
     """One slot as soon as it is the same twice; nothing if its writer never comes to rest."""
     for _ in range(_TRIES):
-        raw = os.pread(descriptor, _SLOT_BYTES, at)
-        if raw == os.pread(descriptor, _SLOT_BYTES, at) and _at_rest(raw):
+        raw = os.pread(descriptor, size, at)
+        if raw == os.pread(descriptor, size, at) and _at_rest(raw, size):
             return raw
     return b""
 
 
-def _at_rest(raw: bytes) -> bool:
+def _at_rest(raw: bytes, size: int) -> bool:
     """Whether nobody is writing the slot; whoever died within leaves its number odd for ever."""
-    return len(raw) == _SLOT_BYTES and not _SEQ.unpack_from(raw)[0] & 1
+    return len(raw) == size and not _SEQ.unpack_from(raw)[0] & 1

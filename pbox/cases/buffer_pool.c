@@ -104,7 +104,7 @@ static void dump(struct client *client) {
 
 int main(int argc, char **argv) {
   static const struct model model = {
-      .id = "2.1", .title = "buffer pool", .resource = "free blocks", .paper_level = 9.0,
+      .id = "2.1", .title = "buffer pool", .resource = "free blocks",
       .victims = 4, .noisy = 1, .victim_think_ms = 0.2,
       .request = select_rows, .disturb = dump, .start = start,
   };

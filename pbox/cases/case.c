@@ -74,9 +74,17 @@ void *shared_memory(size_t bytes) {
   return at;
 }
 
+/* A case in which a client is missing, or is heard for a part of a block only, has no figures. */
+static void fail(const char *what) {
+  fprintf(stderr, "%s: %s\n", model->id, what);
+  __atomic_store_n(&block->over, 1, __ATOMIC_RELAXED);
+  exit(1);
+}
+
 static void note(struct client *client, double response_ms) {
   if (!__atomic_load_n(&block->measuring, __ATOMIC_RELAXED)) return;
-  if (client->count < MOST_REQUESTS) client->response_ms[client->count++] = response_ms;
+  if (client->count == MOST_REQUESTS) fail("more requests in a block than fit; give fewer --seconds");
+  client->response_ms[client->count++] = response_ms;
   client->busy_ms += response_ms;
 }
 
@@ -124,10 +132,12 @@ static void run_block(enum phase phase, double seconds, uint64_t seed) {
         .id = i, .noisy = i >= model->victims, .response_ms = block->response_ms[i],
         .random = seed * 1000 + i + 1};
     if (!model->processes) {
-      pthread_create(&threads[i], NULL, live, &block->clients[i]);
+      if (pthread_create(&threads[i], NULL, live, &block->clients[i])) fail("no thread for a client");
     } else if ((children[i] = fork()) == 0) {
       live(&block->clients[i]);
       _exit(0);
+    } else if (children[i] < 0) {
+      fail("no process for a client");
     }
   }
   pause_ms(seconds * 250); /* the first quarter: caches fill, penalties find their length */
@@ -136,10 +146,11 @@ static void run_block(enum phase phase, double seconds, uint64_t seed) {
   __atomic_store_n(&block->measuring, 0, __ATOMIC_RELAXED);
   __atomic_store_n(&block->over, 1, __ATOMIC_RELAXED);
   for (unsigned i = 0; i < n; i++) {
-    if (model->processes)
-      waitpid(children[i], NULL, 0);
-    else
+    int status = 0;
+    if (!model->processes)
       pthread_join(threads[i], NULL);
+    else if (waitpid(children[i], &status, 0) < 0 || status)
+      fail("a client has failed");
   }
   if (model->stop) model->stop();
   if (with_pbox()) close_pbox();
@@ -191,13 +202,13 @@ static int report(void) {
     p95[phase] = p95_of(&figures[phase]);
   }
   struct figures *before = &figures[CONTENDED], *after = &figures[MITIGATED];
-  printf("{\"case\": \"%s\", \"title\": \"%s\", \"resource\": \"%s\", \"paper_level\": %.2f, "
+  printf("{\"case\": \"%s\", \"title\": \"%s\", \"resource\": \"%s\", "
          "\"t_o_ms\": %.4f, \"t_i_ms\": %.4f, \"t_s_ms\": %.4f, \"level\": %.2f, "
          "\"reduction\": %.4f, \"p95_o_ms\": %.4f, \"p95_i_ms\": %.4f, \"p95_s_ms\": %.4f, "
          "\"p95_reduction\": %.4f, \"requests\": [%zu, %zu, %zu], \"noisy_requests\": [%zu, %zu], "
          "\"noisy_ms\": [%.4f, %.4f], \"penalties\": %llu, \"penalty_ms\": %.4f, "
          "\"victims_penalties\": %llu}\n",
-         model->id, model->title, model->resource, model->paper_level, mean[0], mean[1], mean[2],
+         model->id, model->title, model->resource, mean[0], mean[1], mean[2],
          mean[1] / mean[0] - 1, reduction(mean[0], mean[1], mean[2]), p95[0], p95[1], p95[2],
          reduction(p95[0], p95[1], p95[2]), figures[0].count, before->count, after->count,
          before->noisy_count, after->noisy_count,

@@ -36,7 +36,6 @@ struct client {
 
 struct model {
   const char *id, *title, *resource;
-  double paper_level; /* T_i / T_o - 1 in the paper's Table 3 or text */
   unsigned victims, noisy;
   double victim_think_ms, noisy_think_ms;
   void (*request)(struct client *client); /* one request of a victim */

@@ -84,7 +84,7 @@ static void select_for_update(struct client *client) {
 
 int main(int argc, char **argv) {
   static const struct model model = {
-      .id = "c7", .title = "table lock", .resource = "table-level lock", .paper_level = 1204.28,
+      .id = "c7", .title = "table lock", .resource = "table-level lock",
       .victims = 3, .noisy = 1, .victim_think_ms = 0.5, .noisy_think_ms = 0.5,
       .request = query, .disturb = select_for_update, .start = start, .processes = true,
   };

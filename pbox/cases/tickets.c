@@ -53,7 +53,7 @@ static void slow_query(struct client *client) {
 
 int main(int argc, char **argv) {
   static const struct model model = {
-      .id = "c3", .title = "tickets", .resource = "n_active", .paper_level = 10.70,
+      .id = "c3", .title = "tickets", .resource = "n_active",
       .victims = 4, .noisy = 4, .victim_think_ms = 1.0, .noisy_think_ms = 1.0,
       .request = short_query, .disturb = slow_query, .start = start,
   };

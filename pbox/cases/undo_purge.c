@@ -66,7 +66,7 @@ static void purge(struct client *client) {
 
 int main(int argc, char **argv) {
   static const struct model model = {
-      .id = "c5", .title = "UNDO log purge", .resource = "UNDO log", .paper_level = 15.35,
+      .id = "c5", .title = "UNDO log purge", .resource = "UNDO log",
       .victims = 4, .noisy = 1, .victim_think_ms = 0.2, .noisy_think_ms = FETCH_MS,
       .request = write_row, .disturb = purge, .start = start,
   };

@@ -119,7 +119,6 @@ static void send_request(struct client *client) {
 int main(int argc, char **argv) {
   static const struct model model = {
       .id = "c11", .title = "slow request in a worker queue", .resource = "request queue",
-      .paper_level = 1621.12,
       .victims = 4, .noisy = 6, .victim_think_ms = 1.0, .noisy_think_ms = 1.0,
       .request = send_request, .disturb = send_request, .start = start, .stop = stop,
       .own_activities = true,

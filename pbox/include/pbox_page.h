@@ -18,7 +18,7 @@
 
 #define PBOX_PAGE_MAGIC "PBOXPAGE" /* eight bytes, no terminator */
 #define PBOX_PAGE_MAJOR 1
-#define PBOX_PAGE_MINOR 0
+#define PBOX_PAGE_MINOR 1
 #define PBOX_PAGE_BYTE_ORDER 0x01020304u
 #define PBOX_PAGE_NAME_BYTES 24
 
@@ -73,9 +73,22 @@ struct pbox_page_header {
   uint64_t reserved_tail[7];          /* 136  to 192 */
 };
 
+/* What pBoxes did that have ended: the fields of the same names, summed up. */
+struct pbox_page_ended {
+  uint64_t pboxes;       /*   0  their number */
+  uint64_t activities;   /*   8 */
+  uint64_t executed_ns;  /*  16 */
+  uint64_t deferred_ns;  /*  24 */
+  uint64_t times_victim; /*  32 */
+  uint64_t times_noisy;  /*  40 */
+  uint64_t penalties;    /*  48 */
+  uint64_t penalty_ns;   /*  56  to 64 */
+};
+
 /*
- * One pBox.  Written by the thread that the pBox is bound to, one at a time, under `seq`: even
- * when at rest, odd while the fields from `psid` on are being changed.
+ * A place for one pBox at a time, and the sums over those that have had it and ended: what it says
+ * of both together never falls.  Written by the thread that the pBox is bound to, one at a time,
+ * under `seq`: even when at rest, odd while the fields from `psid` on are being changed.
  */
 struct pbox_page_slot {
   uint32_t seq;                  /*   0 */
@@ -102,6 +115,7 @@ struct pbox_page_slot {
   uint64_t events_ignored;       /* 144  missing or wrong calls: an ENTER without PREPARE, ... */
   char name[PBOX_PAGE_NAME_BYTES]; /* 152  given by name_pbox(), NUL-terminated */
   uint64_t reserved[2];            /* 176  to 192 */
+  struct pbox_page_ended ended;    /* 192  to 256; since 1.1 */
 };
 
 /*
@@ -123,10 +137,11 @@ struct pbox_page_key {
 _Static_assert(sizeof(struct pbox_page_header) == 192, "layout of the page");
 _Static_assert(offsetof(struct pbox_page_header, slot_offset) == 64, "layout of the page");
 _Static_assert(offsetof(struct pbox_page_header, program) == 112, "layout of the page");
-_Static_assert(sizeof(struct pbox_page_slot) == 192, "layout of the page");
+_Static_assert(sizeof(struct pbox_page_slot) == 256, "layout of the page");
 _Static_assert(offsetof(struct pbox_page_slot, goal) == 32, "layout of the page");
 _Static_assert(offsetof(struct pbox_page_slot, wait_since_ns) == 88, "layout of the page");
 _Static_assert(offsetof(struct pbox_page_slot, name) == 152, "layout of the page");
+_Static_assert(offsetof(struct pbox_page_slot, ended) == 192, "layout of the page");
 _Static_assert(sizeof(struct pbox_page_key) == 64, "layout of the page");
 _Static_assert(offsetof(struct pbox_page_key, name) == 40, "layout of the page");
 #endif

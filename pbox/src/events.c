@@ -101,11 +101,23 @@ static int hold(struct box *box, struct pbox_page_slot *slot, uint64_t key) {
   return 0;
 }
 
-/* Gives a unit back; true if it was the last one, and `held` is another one's by now. */
-static bool drop_unit(struct box *box, struct hold *held) {
-  if (--held->units) return false;
-  *held = box->holds[--box->n_holds];
-  return true;
+/* Holds them against this pBox who wait for what it holds of a key, up to now.  It is not given back
+   by that. */
+static void charge(struct box *box, struct hold *held) {
+  uint32_t place = box->active ? place_of(held->key) : NOWHERE;
+  if (place == NOWHERE || !seats_taken(place)) return;
+  uint64_t now = now_ns(), since_ns = held->since_ns;
+  held->since_ns = now; /* what was before is charged once */
+  detect(box, held->key, place, since_ns, now);
+}
+
+static void drop_unit(struct box *box, struct hold *held) {
+  if (--held->units == 0) *held = box->holds[--box->n_holds];
+}
+
+void charge_hold(struct box *box, uint64_t key) {
+  struct hold *held = find_hold(box, key);
+  if (held) charge(box, held);
 }
 
 void drop_hold(struct box *box, uint64_t key) {
@@ -116,25 +128,22 @@ void drop_hold(struct box *box, uint64_t key) {
     box->more_holds--;
 }
 
+void settle(struct box *box, struct pbox_page_slot *slot) {
+  if (box->pending_ns || load(box->complaint.key)) serve_penalty(box, slot);
+}
+
 static int unhold(struct box *box, struct pbox_page_slot *slot, uint64_t key) {
   struct hold *held = find_hold(box, key);
   if (held) {
-    uint64_t since_ns = held->since_ns;
-    bool last = drop_unit(box, held);
-    uint32_t place = box->active ? place_of(key) : NOWHERE;
-    bool contended = place != NOWHERE && seats_taken(place);
-    if (contended || !last) {
-      uint64_t now = now_ns();
-      if (!last) held->since_ns = now; /* what was before is charged once */
-      if (contended) detect(box, key, place, since_ns, now);
-    }
+    charge(box, held);
+    drop_unit(box, held);
   } else if (box->more_holds) {
     box->more_holds--;
   } else {
     note_mistake(slot); /* its HOLD is missing: detection is missed once */
     return -EALREADY;
   }
-  if (box->active && (box->pending_ns || load(box->complaint.key))) serve_penalty(box, slot);
+  if (box->active) settle(box, slot);
   return 0;
 }
 

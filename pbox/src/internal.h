@@ -206,7 +206,9 @@ void reap_own(void);
 
 /* events.c */
 int tell(struct box *box, struct pbox_page_slot *slot, uint64_t key, enum pbox_event event);
-void drop_hold(struct box *box, uint64_t key); /* a unit is given back, at no moment to act */
+void charge_hold(struct box *box, uint64_t key); /* an UNHOLD in parts: whom it has kept waiting, */
+void drop_hold(struct box *box, uint64_t key);   /* a unit is given back, */
+void settle(struct box *box, struct pbox_page_slot *slot); /* and a penalty taken, if one is due */
 void drop_waits(struct box *box, struct pbox_page_slot *slot);
 void note_mistake(struct pbox_page_slot *slot);
 

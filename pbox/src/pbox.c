@@ -121,7 +121,7 @@ int create_pbox(IsolationRule rule) {
   store(box->binding, bound_to(psid, me)); /* it was 0: no claim can have come in between */
 
   store(slot->seq, seq);
-  clear(&slot->state, sizeof *slot - offsetof(struct pbox_page_slot, state));
+  clear(&slot->state, offsetof(struct pbox_page_slot, ended) - offsetof(struct pbox_page_slot, state));
   store(slot->pid, pbox_domain->pid);
   store(slot->start_ticks, pbox_domain->start_ticks);
   store(slot->tid, me);
@@ -156,10 +156,6 @@ void begin_activity(struct box *box, struct pbox_page_slot *slot) {
   store(slot->state, PBOX_SLOT_ACTIVE);
   store(slot->activity_start_ns, now);
   end_write(slot);
-}
-
-static void settle(struct box *box, struct pbox_page_slot *slot) {
-  if (box->pending_ns || load(box->complaint.key)) serve_penalty(box, slot);
 }
 
 int activate_pbox(int psid) {

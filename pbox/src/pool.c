@@ -33,6 +33,21 @@ void pool_give(uint32_t index) {
   } while (!claim(pbox_domain->arena->free_head, &head, head_of(head, index + 1)));
 }
 
+/* What the pBox has done becomes part of what was done in its place; the sum of both stays. */
+static void count_as_ended(struct pbox_page_slot *slot) {
+  struct pbox_page_ended *ended = &slot->ended;
+  store(ended->pboxes, ended->pboxes + 1);
+#define MOVE(field) store(ended->field, ended->field + swap(slot->field, 0))
+  MOVE(activities);
+  MOVE(executed_ns);
+  MOVE(deferred_ns);
+  MOVE(times_victim);
+  MOVE(times_noisy);
+  MOVE(penalties);
+  MOVE(penalty_ns);
+#undef MOVE
+}
+
 /* Ends a pBox: nobody finds it any more, neither by its psid nor among those who wait.  Whoever sets
    the psid to 0 is the one who gives the box back, so that two who reap it do not both. */
 bool retire(uint32_t index, uint32_t psid) {
@@ -46,8 +61,10 @@ bool retire(uint32_t index, uint32_t psid) {
       leave_seat(wait->place, wait->seat, index);
     store(wait->key, 0);
   }
+  count_as_ended(slot);
   store(slot->state, PBOX_SLOT_FREE);
   store(slot->activity_start_ns, 0);
+  store(slot->activity_deferred_ns, 0);
   store(slot->wait_since_ns, 0);
   end_write(slot);
   store(box->binding, 0);
@@ -71,9 +88,13 @@ void reap_all(void) {
 
 void reap_own(void) {
   uint32_t used = load(pbox_domain->page->slot_used);
-  for (uint32_t i = 0; i < used && i < pbox_domain->n_boxes; i++)
-    if (load(pbox_domain->slots[i].pid) == pbox_domain->pid)
-      retire(i, load(pbox_domain->slots[i].psid));
+  for (uint32_t i = 0; i < used && i < pbox_domain->n_boxes; i++) {
+    struct pbox_page_slot *slot = &pbox_domain->slots[i];
+    uint32_t psid = load(slot->psid);
+    if (!psid || load(slot->pid) != pbox_domain->pid) continue;
+    if (pbox_domain->boxes[i].active) end_activity(&pbox_domain->boxes[i], slot, now_ns());
+    retire(i, psid);
+  }
 }
 
 /* What a thread has left behind may be taken over by another one of its process, so only its waits

@@ -221,6 +221,38 @@ static void figures_that_somebody_stopped_writing_are_not_waited_for(void) {
   release_pbox(psid);
 }
 
+static void what_a_pbox_did_stays_in_its_place_when_it_ends(void) {
+  struct pbox_page_slot *slot = NULL;
+  uint64_t executed_ns = 0, deferred_ns = 0;
+  for (uint64_t i = 1; i <= 2; i++) { /* the second one gets the first one's place */
+    int psid = begin();
+    CHECK(!slot || slot == slot_of(psid));
+    slot = slot_of(psid);
+    struct pbox_page_ended was = slot->ended;
+    update_pbox(KEY, PBOX_PREPARE);
+    sleep_ms(2);
+    update_pbox(KEY, PBOX_ENTER);
+    CHECK(slot->ended.pboxes == was.pboxes && slot->ended.deferred_ns == was.deferred_ns);
+    CHECK(slot->executed_ns == 0 && slot->penalties == 0); /* its own */
+    uint64_t waited_ns = slot->activity_deferred_ns, active_ns = now_ns() - slot->activity_start_ns;
+    slot->times_victim = slot->times_noisy = slot->penalties = slot->penalty_ns = i;
+    uint32_t seq = slot->seq;
+    CHECK(release_pbox(psid) == 0); /* in the middle of its activity */
+    CHECK(slot->seq > seq && slot->seq % 2 == 0);
+    CHECK(slot->ended.pboxes == was.pboxes + 1 && slot->ended.activities == was.activities + 1);
+    CHECK(slot->ended.executed_ns >= was.executed_ns + active_ns && waited_ns >= 2000000);
+    CHECK(slot->ended.deferred_ns == was.deferred_ns + waited_ns);
+    CHECK(slot->ended.times_victim == was.times_victim + i);
+    CHECK(slot->ended.times_noisy == was.times_noisy + i);
+    CHECK(slot->ended.penalties == was.penalties + i);
+    CHECK(slot->ended.penalty_ns == was.penalty_ns + i);
+    CHECK(slot->executed_ns == 0 && slot->deferred_ns == 0 && slot->times_noisy == 0);
+    CHECK(slot->ended.executed_ns > executed_ns && slot->ended.deferred_ns > deferred_ns);
+    executed_ns = slot->ended.executed_ns;
+    deferred_ns = slot->ended.deferred_ns;
+  }
+}
+
 int main(void) {
   rules_out_of_range_are_refused();
   deferral_is_the_time_from_prepare_to_enter();
@@ -228,6 +260,7 @@ int main(void) {
   a_wait_without_enter_ends_with_its_activity_and_is_not_counted();
   more_resources_at_once_than_fit_do_no_harm();
   an_old_psid_is_nobody();
+  what_a_pbox_did_stays_in_its_place_when_it_ends();
   a_full_table_refuses_and_says_so();
   a_pbox_is_found_by_what_it_is_filed_under();
   what_a_thread_detached_lazily_another_may_take();

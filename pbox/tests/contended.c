@@ -1,13 +1,15 @@
-/* An unmodified program for the shim: one thread holds a mutex for 200 ms, another waits for it; a
-   third waits for a condition, and is idle.  It prints the mutex's and the condition's addresses,
-   and goes on when its standard input ends.  It calls before the shim's constructor has run. */
-#include <pthread.h>
-#include <stdio.h>
+/* An unmodified program for the shim: the main thread holds a lock for which another one waits, until
+   it is told to give it back.  pbox_contended mutex, writer (a reader waits), readers (a writer
+   waits), or condition: then it waits for one, in vain, and gives the mutex back by that first.
+   Calls come before the shim's constructor has run. */
+#include <string.h>
 #include <time.h>
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER, other = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-static int work;
+#include "steps.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_rwlock_t lock = PTHREAD_RWLOCK_INITIALIZER;
+static pthread_cond_t never = PTHREAD_COND_INITIALIZER;
 
 static void come_first(void) {
   const struct timespec moment = {0, 1};
@@ -16,36 +18,40 @@ static void come_first(void) {
 
 __attribute__((section(".preinit_array"), used)) static void (*const first)(void) = come_first;
 
-static void *wait_for_mutex(void *nothing) {
-  pthread_mutex_lock(&mutex);
-  pthread_mutex_unlock(&mutex);
+static void *read_lock(void *nothing) {
+  pthread_rwlock_rdlock(&lock);
+  pthread_rwlock_unlock(&lock);
   return nothing;
 }
 
-static void *wait_for_work(void *nothing) {
-  pthread_mutex_lock(&other);
-  while (!work) pthread_cond_wait(&condition, &other);
-  pthread_mutex_unlock(&other);
+static void *write_lock(void *nothing) {
+  pthread_rwlock_wrlock(&lock);
+  pthread_rwlock_unlock(&lock);
   return nothing;
 }
 
-int main(void) {
-  pthread_t threads[2];
-  const struct timespec length = {0, 200000000};
-  pthread_mutex_lock(&mutex);
-  pthread_create(&threads[0], NULL, wait_for_mutex, NULL);
-  pthread_create(&threads[1], NULL, wait_for_work, NULL);
-  nanosleep(&length, NULL);
-  pthread_mutex_unlock(&mutex);
-  pthread_mutex_lock(&other);
-  work = 1;
-  pthread_cond_signal(&condition);
-  pthread_mutex_unlock(&other);
-  nanosleep(&length, NULL);
-  printf("%llu %llu\n", (unsigned long long)(size_t)&mutex, (unsigned long long)(size_t)&condition);
-  fflush(stdout);
-  while (getchar() != EOF) {
+int main(int argc, char **argv) {
+  const char *kind = argc > 1 ? argv[1] : "mutex";
+  const struct timespec long_ago = {0, 0};
+  pthread_t thread;
+  if (!strcmp(kind, "writer") || !strcmp(kind, "readers")) {
+    bool writer = *kind == 'w';
+    writer ? pthread_rwlock_wrlock(&lock) : pthread_rwlock_rdlock(&lock);
+    pthread_create(&thread, NULL, writer ? read_lock : write_lock, NULL);
+    say_address(&lock);
+    pthread_rwlock_unlock(&lock);
+  } else {
+    pthread_mutex_lock(&mutex);
+    pthread_create(&thread, NULL, take_and_give_back, &mutex);
+    say_address(&mutex);
+    if (!strcmp(kind, "condition")) {
+      pthread_cond_timedwait(&never, &mutex, &long_ago);
+      say("waited");
+    }
+    pthread_mutex_unlock(&mutex);
   }
-  for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
+  say("given back");
+  pthread_join(thread, NULL);
+  say("over");
   return 0;
 }

@@ -55,6 +55,14 @@ int main(void) {
   FIELD(slot, not_before_ns);
   FIELD(slot, events_ignored);
   FIELD(slot, name);
+  FIELD(slot, ended.pboxes);
+  FIELD(slot, ended.activities);
+  FIELD(slot, ended.executed_ns);
+  FIELD(slot, ended.deferred_ns);
+  FIELD(slot, ended.times_victim);
+  FIELD(slot, ended.times_noisy);
+  FIELD(slot, ended.penalties);
+  FIELD(slot, ended.penalty_ns);
   FIELD(key, key);
   FIELD(key, deferred_ns);
   FIELD(key, waits);

@@ -100,6 +100,34 @@ static void slots_of_a_crashed_process_are_used_again(void) {
   close_pbox();
 }
 
+static void finish_one_activity_and_begin_another(void) {
+  int psid = create_pbox(half);
+  activate_pbox(psid);
+  sleep_ms(2);
+  freeze_pbox(psid);
+  activate_pbox(psid);
+}
+
+static void finish_one_activity_and_leave_in_the_next(void) {
+  open_domain();
+  finish_one_activity_and_begin_another();
+  close_pbox();
+}
+
+static void what_a_process_has_finished_stays_when_it_ends_or_crashes(void) {
+  open_domain();
+  run(finish_one_activity_and_leave_in_the_next);
+  const struct pbox_page_slot *slot = &pbox_domain->slots[0];
+  CHECK(slot->ended.pboxes == 1 && slot->ended.activities == 2);
+  crash(start(finish_one_activity_and_begin_another));
+  uint64_t before_ns = slot->ended.executed_ns, its_ns = slot->executed_ns;
+  CHECK(slot->psid && its_ns >= 2000000);
+  reap_all();
+  CHECK(!slot->psid && slot->ended.pboxes == 2 && slot->ended.activities == 3);
+  CHECK(slot->ended.executed_ns == before_ns + its_ns); /* nobody knows how long the other was */
+  close_pbox();
+}
+
 static void what_crashed_processes_left_is_made_anew(void) {
   crash(start(take_all_slots));
   CHECK(access(page, F_OK) == 0);
@@ -275,6 +303,7 @@ int main(void) {
   snprintf(arena, sizeof arena, "/dev/shm/pbox-%s.arena", domain);
   who_defers_another_process_is_found();
   slots_of_a_crashed_process_are_used_again();
+  what_a_process_has_finished_stays_when_it_ends_or_crashes();
   what_crashed_processes_left_is_made_anew();
   a_domain_lives_while_one_process_has_it();
   a_damaged_domain_is_refused();

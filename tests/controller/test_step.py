@@ -346,6 +346,27 @@ def test_overload_is_said_and_split_by_capacity(service):
     assert sum(b.share for b in plan.backends) == pytest.approx(1.0)
 
 
+def test_shares_of_load_that_pauses_are_those_for_its_coming_back(service):
+    """Of 110 requests/s, then none, the fastest would get all but the floors."""
+    service.arrival_per_s = 110.0
+    service.run(20)
+    service.rho_bg["s1"] = 0.7
+    before = service.run(12)
+    service.arrival_per_s = 0.0
+    plan = service.run(20)
+    assert share(plan, "s2") == pytest.approx(share(before, "s2"), abs=0.02)
+    assert share(plan, "s3") == pytest.approx(share(before, "s3"), abs=0.02)
+
+
+def test_overload_is_over_when_less_arrives_although_its_peak_is_remembered(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(2)
+    service.arrival_per_s = 420.0
+    assert service.run(12).action is Action.OVERLOAD
+    service.arrival_per_s = 100.0
+    assert service.run(8).action is not Action.OVERLOAD
+
+
 def test_one_tick_moves_no_share_by_more_than_the_step_limit(make_service):
     service = make_service(guards={"max_step": 0.2})
     service.run(20)

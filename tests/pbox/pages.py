@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-HEADER_BYTES, SLOT_BYTES, KEY_BYTES = 192, 192, 64
+HEADER_BYTES, SLOT_BYTES, KEY_BYTES = 192, 256, 64
 SLOTS, KEYS = 4, 4
 SLOT_OFFSET = HEADER_BYTES
 KEY_OFFSET = SLOT_OFFSET + SLOTS * SLOT_BYTES
@@ -49,6 +49,10 @@ SLOT_FIELDS = {
     "wait_since_ns": (88, "Q"),
     "wait_key": (96, "Q"),
     "times_noisy": (112, "Q"),
+    "ended_pboxes": (192, "Q"),
+    "ended_executed_ns": (208, "Q"),
+    "ended_deferred_ns": (216, "Q"),
+    "ended_times_noisy": (232, "Q"),
 }
 KEY_FIELDS = {
     "key": (0, "Q"),
@@ -63,9 +67,11 @@ class FakePage:
 
     def __init__(self, **header: int | bytes) -> None:
         self.data = bytearray(PAGE_BYTES)
+        self.slot_bytes = int(header.get("slot_stride", SLOT_BYTES))
         usual: dict[str, int | bytes] = {
             "magic": b"PBOXPAGE",
             "major": 1,
+            "minor": 1,
             "byte_order": 0x01020304,
             "header_bytes": HEADER_BYTES,
             "state": 1,
@@ -87,7 +93,7 @@ class FakePage:
     def slot(self, index: int, **values: int) -> None:
         """Set fields of a pBox; its number is its place's, plus 1, unless given."""
         named = {"psid": index + 1, "pid": os.getpid()} | values
-        self._put(SLOT_FIELDS, SLOT_OFFSET + index * SLOT_BYTES, named)
+        self._put(SLOT_FIELDS, SLOT_OFFSET + index * self.slot_bytes, named)
 
     def key(self, index: int, **values: int | bytes) -> None:
         """Set fields of a virtual resource."""

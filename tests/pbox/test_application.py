@@ -103,12 +103,54 @@ def test_who_was_found_to_be_the_cause_does_not_dilute_what_it_causes(
     assert found["deferral_fraction"] == 0.5
 
 
-def test_a_pbox_that_took_anothers_place_counts_from_its_birth(
+def test_what_a_pbox_did_before_it_ended_counts_with_that_of_its_successor(
     pages: ApplicationPages, tmp_path: Path
 ) -> None:
     before, after = FakePage(), FakePage()
     before.slot(0, psid=4, executed_ns=50 * S, deferred_ns=50 * S)
+    after.slot(
+        0,
+        psid=5,
+        executed_ns=S // 4,
+        deferred_ns=S // 8,
+        ended_pboxes=1,
+        ended_executed_ns=50 * S + S // 4,
+        ended_deferred_ns=50 * S + S // 4,
+    )
+    found = told(pages, tmp_path / "pbox-1.page", before, after)
+    assert found["deferral_fraction"] == 0.75  # 1/4 + 1/8 of 1/4 + 1/4
+
+
+def test_a_pbox_that_was_made_and_released_between_two_readings_counts(
+    pages: ApplicationPages, tmp_path: Path
+) -> None:
+    before, after = FakePage(), FakePage()
+    before.slot(0, psid=0, ended_pboxes=7, ended_executed_ns=50 * S, ended_deferred_ns=9 * S)
+    after.slot(
+        0, psid=0, ended_pboxes=8, ended_executed_ns=51 * S, ended_deferred_ns=9 * S + S // 4
+    )
+    after.slot(1, psid=0, ended_pboxes=1, ended_executed_ns=S, ended_deferred_ns=S // 4)
+    assert told(pages, tmp_path / "pbox-1.page", before, after)["deferral_fraction"] == 0.25
+
+
+def test_a_place_where_the_cause_has_ended_is_left_out(
+    pages: ApplicationPages, tmp_path: Path
+) -> None:
+    before, after = FakePage(), FakePage()
+    before.slot(0, times_noisy=3, ended_pboxes=1, ended_times_noisy=2)
+    after.slot(0, psid=0, ended_pboxes=2, ended_times_noisy=6, ended_executed_ns=S)
+    before.slot(1, times_noisy=1)
+    after.slot(1, ended_pboxes=1, ended_times_noisy=1, executed_ns=S // 10, deferred_ns=S // 20)
+    assert told(pages, tmp_path / "pbox-1.page", before, after)["deferral_fraction"] == 0.5
+
+
+def test_on_a_page_that_forgets_who_ended_a_new_pbox_counts_from_its_birth(
+    pages: ApplicationPages, tmp_path: Path
+) -> None:
+    before, after = (FakePage(minor=0, slot_stride=192) for _ in range(2))
+    before.slot(0, psid=4, executed_ns=50 * S, deferred_ns=50 * S)
     after.slot(0, psid=5, executed_ns=S // 2, deferred_ns=S // 4)
+    after.slot(1, psid=0, executed_ns=S, deferred_ns=S)  # what is left of one that has ended
     assert told(pages, tmp_path / "pbox-1.page", before, after)["deferral_fraction"] == 0.5
 
 
@@ -199,6 +241,25 @@ def test_processes_of_a_container_are_known_by_their_ids_there(
 
     found = told(pages, tmp_path / "pbox-1.page", page(0), page(S))
     assert found["deferral_fraction"] == 0.25
+
+
+def test_of_a_shared_page_a_free_place_is_nobodys_and_counts(
+    pages: ApplicationPages, tmp_path: Path
+) -> None:
+    def page(ended_executed_ns: int) -> FakePage:
+        made = FakePage(flags=4)
+        made.slot(
+            0,
+            psid=0,
+            pid=2**22 + 1,  # no process has such a number: it has ended in good order
+            start_ticks=1,
+            ended_pboxes=1,
+            ended_executed_ns=ended_executed_ns,
+            ended_deferred_ns=ended_executed_ns // 2,
+        )
+        return made
+
+    assert told(pages, tmp_path / "pbox-1.page", page(0), page(S))["deferral_fraction"] == 0.5
 
 
 def test_processes_that_cannot_be_seen_are_no_signal_and_not_no_activity(

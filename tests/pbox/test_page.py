@@ -98,6 +98,25 @@ def test_a_later_minor_version_with_longer_slots_is_read(path: Path) -> None:
         assert [slot.psid for slot in read_page(str(path), OURS).slots.values()] == [9]
 
 
+def test_a_free_place_tells_what_was_done_in_it_and_one_never_used_nothing(path: Path) -> None:
+    page = FakePage()
+    page.slot(1, psid=0, ended_pboxes=3, ended_executed_ns=5_000, ended_deferred_ns=2_000)
+    with written(path, page):
+        found = read_page(str(path), OURS)
+    assert list(found.slots) == [1]
+    assert found.slots[1].times_ns(now_ns=99) == (5_000, 2_000)
+
+
+def test_a_page_of_version_1_0_says_nothing_of_those_that_have_ended(path: Path) -> None:
+    page = FakePage(minor=0, slot_stride=192)
+    page.slot(0, executed_ns=5_000)
+    page.slot(1, psid=2, seq=4)  # its first bytes are where a longer slot would go on
+    with written(path, page):
+        found = read_page(str(path), OURS)
+    assert [slot.ended for slot in found.slots.values()] == [None, None]
+    assert found.slots[0].times_ns(now_ns=99) == (5_000, 0)
+
+
 def test_a_page_of_a_user_who_is_not_believed_is_refused(path: Path) -> None:
     with written(path, FakePage()), pytest.raises(Unavailable, match="owned by user"):
         read_page(str(path), {os.getuid() + 1})

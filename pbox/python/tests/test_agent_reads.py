@@ -15,7 +15,7 @@ import pytest
 import dial_pbox as pbox
 from dial.agent.files import Tree, Unavailable
 from dial.pbox.application import ApplicationPages
-from dial.pbox.page import read_page
+from dial.pbox.page import Slot, read_page
 
 OURS = {os.getuid()}
 
@@ -120,6 +120,47 @@ def test_a_page_that_is_written_all_the_time_reads_consistently(page: Path) -> N
         stop.set()
         for thread in threads:
             thread.join()
+
+
+def test_what_a_reader_has_seen_never_falls_when_pboxes_end(page: Path) -> None:
+    stop = threading.Event()
+    key = pbox.Resource("tickets").key
+
+    def come_and_go() -> None:
+        while not stop.is_set():
+            with pbox.PBox("request") as box:
+                for _ in range(3):
+                    with box.activity():
+                        box.update(key, pbox.Event.PREPARE)
+                        box.update(key, pbox.Event.ENTER)
+
+    threads = [threading.Thread(target=come_and_go) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        last: dict[int, tuple[int, int]] = {}
+        give_up_s = time.monotonic() + 60.0
+        ended = 0
+        while ended < 300:
+            assert time.monotonic() < give_up_s
+            found = read_page(str(page), OURS)
+            for index, slot in found.slots.items():
+                now = finished(slot)
+                was = last.get(index, (0, 0))
+                assert now[0] >= was[0]
+                assert now[1] >= was[1]
+                last[index] = now
+            ended = sum(slot.ended.pboxes for slot in found.slots.values() if slot.ended)
+            assert last.keys() - found.left_out <= found.slots.keys()
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def finished(slot: Slot) -> tuple[int, int]:
+    """T_e and T_d of finished activities."""
+    return slot._replace(activity_start_ns=0).times_ns(0)
 
 
 def test_a_page_whose_domain_has_ended_is_gone(page: Path) -> None:

@@ -1,0 +1,177 @@
+"""What the shim takes of a server: two memcached, one of them with it, loaded in turn."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+from benchmarks.support.pbox import SHIM, clean_environment, run_json, shim_environment
+from dial.agent.files import Unavailable
+from dial.pbox.page import read_page
+
+_CONNECTIONS = 4
+_BLOCK_S = 0.4
+_START_S = 10.0
+"""Longest time until a server answers."""
+
+_SHIM_FLAG = 2
+"""Of a page's header: the shim has written it, and it only measures."""
+
+
+class Median(NamedTuple):
+    """Of paired ratios, with its 95 % interval by ranks."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Median:
+        """Take it.
+
+        Examples
+        --------
+        >>> Median.of([0.3, 0.1, 0.2])
+        Median(value=0.2, low=0.1, high=0.3)
+        """
+        ranked, n = sorted(values), len(values)
+        spread = round(0.98 * n**0.5)  # ranks n/2 -+ 1.96 sqrt(n)/2: the binomial, as a normal
+        low, high = max(0, n // 2 - spread), min(n - 1, n // 2 + spread)
+        return cls(median(ranked), ranked[low], ranked[high])
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """A memcached of ours.
+
+    Attributes
+    ----------
+    process
+        The running program.
+    port
+        Where it listens.
+    page
+        The shim's statistics page; ``None``: it runs without the shim.
+    """
+
+    process: subprocess.Popen[bytes]
+    port: int
+    page: Path | None
+
+    def cpu_s(self) -> float:
+        """Processor time of its threads so far."""
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
+        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+    def traced(self) -> int:
+        """Activities that the shim has seen finish; 0 without it.
+
+        Raises
+        ------
+        SystemExit
+            If the shim is where it should not be, or is not where it should.
+        """
+        if self.process.poll() is not None:
+            raise SystemExit(f"memcached has ended ({self.process.returncode})")
+        mapped = SHIM in Path(f"/proc/{self.process.pid}/maps").read_text()
+        if mapped is not (self.page is not None):
+            raise SystemExit(
+                f"the shim is {'' if mapped else 'not '}before memcached: see LD_PRELOAD"
+            )
+        if self.page is None:
+            return 0
+        try:
+            page = read_page(str(self.page), {os.getuid()})
+        except Unavailable as error:
+            raise SystemExit(f"the shim before memcached shows nothing: {error}") from error
+        if page.header.pid != self.process.pid or page.header.flags != _SHIM_FLAG:
+            raise SystemExit(f"{self.page}: not of a shim that measures memcached")
+        return sum(slot.activities for slot in page.slots.values())
+
+
+def server_overhead(tree: Path, pairs: int) -> dict[str, Median]:
+    """Fractions that the shim takes: of throughput, and in processor time of the server's.
+
+    Both servers run all the time and are loaded in turn, in an order that changes with each pair,
+    so that a drift of the machine's speed meets both.  The load's own work is part of what a
+    throughput is made of, and hides some of the server's; of processor time it is no part.
+
+    Raises
+    ------
+    SystemExit
+        If a server's threads went without the shim that should have had it, or the other way round.
+    """
+    load = tree / "bench" / "bench_kv_load"
+    page = Path(f"/dev/shm/pbox-benchmark-{os.getpid()}.page")  # noqa: S108 - its usual place
+    rates, costs = [], []
+    with ExitStack() as servers:
+        plain = servers.enter_context(memcached({}, None))
+        shimmed = servers.enter_context(memcached(shim_environment(tree, str(page)), page))
+        for pair in range(pairs + 1):
+            order = (plain, shimmed) if pair % 2 else (shimmed, plain)
+            seen = {each.port: _block(load, each) for each in order}
+            if pair:  # the first one warms up
+                without, with_it = seen[plain.port], seen[shimmed.port]
+                rates.append(1 - with_it[0] / without[0])
+                costs.append(with_it[1] / without[1] - 1)
+    return {"throughput": Median.of(rates), "cpu": Median.of(costs)}
+
+
+def _block(load: Path, server: Server) -> tuple[float, float]:
+    """Requests a second, and processor time of the server for each."""
+    traced, cpu_s = server.traced(), server.cpu_s()
+    figures = run_json(load, str(server.port), str(_CONNECTIONS), str(_BLOCK_S))
+    cpu_s = server.cpu_s() - cpu_s
+    if server.page and server.traced() <= traced:
+        raise SystemExit("the shim has traced nothing of what memcached did")
+    return figures["requests_per_s"], cpu_s / figures["requests"]
+
+
+@contextmanager
+def memcached(environment: Mapping[str, str], page: Path | None) -> Iterator[Server]:
+    """A memcached with two workers, which answers."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    command = ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "2", "-m", "64"]
+    if os.geteuid() == 0:
+        command += ["-u", "root"]  # or it refuses; it serves the loopback alone
+    process = subprocess.Popen(command, env=clean_environment() | dict(environment))
+    try:
+        _wait_until_it_answers(port, process)
+        yield Server(process, port, page)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def _wait_until_it_answers(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Return once this process, and none that had the port before, serves it."""
+    give_up_s = time.monotonic() + _START_S
+    while time.monotonic() < give_up_s and process.poll() is None:
+        if _who_serves(port) == process.pid:
+            return
+        time.sleep(0.05)
+    raise SystemExit(f"memcached does not answer on port {port} within {_START_S:g} s")
+
+
+def _who_serves(port: int) -> int:
+    """Process id that the server says it has; 0 without an answer."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=1.0) as server:
+            server.sendall(b"stats\r\n")
+            answer = server.makefile("rb")
+            for line in answer:
+                if line.startswith(b"STAT pid "):
+                    return int(line.split()[2])
+    except OSError:
+        pass
+    return 0
