@@ -321,7 +321,7 @@ def _tables(descriptor: int, header: Header, path: str) -> Page:
 def _slot(raw: bytes) -> Slot:
     counts = len(raw) >= _COUNTING_SLOT_BYTES
     ended = Ended._make(_ENDED.unpack_from(raw, _ENDED_AT)) if counts else None
-    return Slot(*_SLOT.unpack_from(raw), ended)
+    return Slot._make((*_SLOT.unpack_from(raw), ended))
 
 
 def _again(descriptor: int, at: int, size: int) -> bytes:
