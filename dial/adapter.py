@@ -146,6 +146,8 @@ class Finding:
     """File and line, as ``path:line``, where it is about one."""
     edits: tuple[Edit, ...] = ()
     """The change itself, where it can be made by lines; ``fix`` then says what else to mind."""
+    settings: str = ""
+    """DIAL's own configuration (TOML) that goes with the files; one finding of `check_files`."""
 
 
 class Adapter(Protocol):
