@@ -225,6 +225,17 @@ class RecordSettings(_Table):
     keep: int = Field(default=4, ge=1, le=1_000, description="Turned files that are kept.")
 
 
+class TracingSettings(_Table):
+    """Where traces of decisions go (:mod:`dial.tracing`)."""
+
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        description="Address that takes OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; "
+        "needs the extra `dial-lb[tracing]`. No traces are made when not given.",
+    )
+
+
 class LeaseSettings(_Table):
     """What outlives a controller that is killed: which weights are its own, and what it learnt."""
 
@@ -281,6 +292,7 @@ class Settings(BaseSettings):
     guards: GuardSettings = GuardSettings()
     record: RecordSettings = RecordSettings()
     lease: LeaseSettings = LeaseSettings()
+    tracing: TracingSettings = TracingSettings()
     log_format: Literal["console", "json"] = Field(
         default="console", description="How the controller's own log is written."
     )

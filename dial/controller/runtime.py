@@ -30,6 +30,7 @@ from dial.service.server import serve
 from dial.service.token import load_token
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
+from dial.tracing import open_tracer
 from dial.types import Mode
 
 log = structlog.get_logger("dial.controller")
@@ -56,6 +57,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
     clock = clock or SystemClock()
     source = PolicySource.of(settings, load_model(model_path(settings.model)))
     token = load_token(settings.api)
+    tracer = open_tracer(settings)
     adapter = load_adapter(settings.adapter.name)(settings.service, settings.adapter.options)
     windows = RequestWindows(settings.percentile, settings.guards.min_requests)
     inbox = SampleInbox()
@@ -74,6 +76,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         publisher=publisher,
         metrics=metrics,
         clock=clock,
+        tracer=tracer,
     )
     app = create_app(
         settings, publisher=publisher, inbox=inbox, metrics=metrics, clock=clock, token=token
@@ -90,6 +93,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
                 await controller.end()
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
+                tracer.close()
                 log.info("stopped")
 
 
