@@ -238,7 +238,10 @@ def load_adapter(name: str) -> AdapterFactory:
     found = {e.name: e for e in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         there = ", ".join(sorted(found)) or "none is installed"
-        raise SettingError(f"adapter.name = {name!r}: no such adapter; installed: {there}")
+        raise SettingError(
+            f"adapter.name = {name!r}: no such adapter; installed: {there}; "
+            f"pip install dial-lb-{name}"
+        )
     factory: AdapterFactory = found[name].load()
     return factory
 

@@ -12,7 +12,7 @@ from dial.cli.client import fetch_state
 from dial.cli.options import DEFAULT_URL, TokenFile, Url
 from dial.errors import DialError, SettingError
 from dial.service.views import BackendState, State
-from dial.types import Mode, NoData
+from dial.types import Cause, Mode, NoData
 
 
 def _backends(context: typer.Context, incomplete: str) -> list[str]:
@@ -60,6 +60,8 @@ def _lines(state: State, backend: BackendState) -> Iterator[str]:
     yield f"  peak throughput alone: {value(backend.peak_rps, 'requests/s', 1)}"
     for line in backend.evidence:
         yield f"  {line}"
+    if backend.cause is Cause.UNKNOWN and backend.agent is not None:
+        yield f"  to learn why: `dial agent --backend {backend.name}` on its VM"
     yield ""
     yield f"Weight {backend.weight} in force (configured: {backend.weight_configured})"
     if state.action is not None and backend.weight_planned is not None:

@@ -154,6 +154,7 @@ def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     code, out = machine.run("dial explain web1")
     assert code == 0, out
     assert "Verdict: unknown" in out
+    assert "to learn why: `dial agent --backend web1` on its VM" in out
     assert "Weight 1 in force (configured: 1)" in out
     (tmp_path / "slow").unlink()
 
@@ -164,10 +165,13 @@ def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     with (machine.home / "dial.toml").open("a") as config:
         config.write(api)
     code, out = machine.run(check)
-    assert code == 0, out
-    assert "0 errors, 0 warnings" in out
+    assert code == 1, out
+    assert "a controller that runs holds it: stop it" in out
     machine.run("kill $(cat controller.pid)")
     assert controller.wait(WITHIN_S) == 0
+    code, out = machine.run(check)
+    assert code == 0, out
+    assert "0 errors, 0 warnings" in out
     machine.start(f"exec {run}", tmp_path / "controller-2.log")
     until(lambda: state(machine), "the controller runs again")
     machine.start(f"exec {run_agent}", tmp_path / "agent.log")
