@@ -36,7 +36,7 @@ async def main(url: str, rate_per_s: float) -> None:
     async with asyncio.TaskGroup() as tasks:
         while True:
             tasks.create_task(ask(host, port, f"{where.path}?{where.query}", took_ms))
-            await asyncio.sleep(random.expovariate(rate_per_s))  # noqa: S311 - no secret
+            await asyncio.sleep(random.expovariate(rate_per_s))
             if time.monotonic() - reported_s > REPORT_S and took_ms:
                 p90_ms = sorted(took_ms)[int(0.9 * len(took_ms))]
                 sys.stdout.write(f"{len(took_ms)} answers, P90 {p90_ms:.1f} ms\n")
