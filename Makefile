@@ -53,12 +53,13 @@ demo: setup ## the main job on real parts: out/demo/report.json and out/demo/tim
 test: setup-dev ## the whole test suite, real HAProxy included
 	@$(VENV)/bin/python -m pytest
 
-check: setup-dev ## format, lint, types, import rules, nothing undocumented
+check: setup-dev ## format, lint, types, import rules, nothing undocumented, no dead link
 	@$(VENV)/bin/ruff format --check .
 	@$(VENV)/bin/ruff check .
 	@$(VENV)/bin/mypy
 	@$(VENV)/bin/lint-imports
 	@$(VENV)/bin/python scripts/reference.py --check
+	@$(VENV)/bin/python scripts/links.py
 
 reference: setup ## docs/reference from the code
 	@$(VENV)/bin/python scripts/reference.py

@@ -146,6 +146,8 @@ class Finding:
     """File and line, as ``path:line``, where it is about one."""
     edits: tuple[Edit, ...] = ()
     """The change itself, where it can be made by lines; ``fix`` then says what else to mind."""
+    settings: str = ""
+    """DIAL's own configuration (TOML) that goes with the files; one finding of `check_files`."""
 
 
 class Adapter(Protocol):
@@ -236,7 +238,10 @@ def load_adapter(name: str) -> AdapterFactory:
     found = {e.name: e for e in entry_points(group=ENTRY_POINT_GROUP)}
     if name not in found:
         there = ", ".join(sorted(found)) or "none is installed"
-        raise SettingError(f"adapter.name = {name!r}: no such adapter; installed: {there}")
+        raise SettingError(
+            f"adapter.name = {name!r}: no such adapter; installed: {there}; "
+            f"pip install dial-lb-{name}"
+        )
     factory: AdapterFactory = found[name].load()
     return factory
 

@@ -9,6 +9,7 @@ Defaults say where they come from.  Shares are fractions of the service's reques
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Annotated, Literal
@@ -274,6 +275,17 @@ class RecordSettings(_Table):
     keep: int = Field(default=4, ge=1, le=1_000, description="Turned files that are kept.")
 
 
+class TracingSettings(_Table):
+    """Where traces of decisions go (:mod:`dial.tracing`)."""
+
+    endpoint: str | None = Field(
+        default=None,
+        pattern=r"^https?://\S+$",
+        description="Address that takes OTLP over HTTP, such as http://127.0.0.1:4318/v1/traces; "
+        "needs the extra `dial-lb[tracing]`. No traces are made when not given.",
+    )
+
+
 class LeaseSettings(_Table):
     """What outlives a controller that is killed: which weights are its own, and what it learnt."""
 
@@ -332,6 +344,7 @@ class Settings(BaseSettings):
     guards: GuardSettings = GuardSettings()
     record: RecordSettings = RecordSettings()
     lease: LeaseSettings = LeaseSettings()
+    tracing: TracingSettings = TracingSettings()
     log_format: Literal["console", "json"] = Field(
         default="console", description="How the controller's own log is written."
     )
@@ -412,7 +425,9 @@ def describe(error: ValidationError) -> str:
             and problem["type"] != "extra_forbidden"
         )
         given = f"{name} = {value!r}" if shown else name
-        lines.append(f"{given}: {problem['msg']}" if given else problem["msg"])
+        # Of an enumeration's members, what one writes.
+        message = re.sub(r"<\w+\.\w+: ('[^']*')>", r"\1", problem["msg"])
+        lines.append(f"{given}: {message}" if given else message)
     return "; ".join(lines)
 
 

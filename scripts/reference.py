@@ -1,4 +1,4 @@
-"""Writes docs/reference from the code: settings, metrics and HTTP endpoints.
+"""Writes docs/reference from the code: settings, metrics, HTTP endpoints and commands.
 
 ``python scripts/reference.py`` writes the pages, ``--check`` fails where a page differs from
 the code or where something has no description.  What is generated cannot be forgotten.
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 
+from commands import commands_page
 from fastapi import FastAPI
 from fastapi.routing import APIRoute
 from prometheus_client.metrics_core import Metric
@@ -178,8 +179,9 @@ def main() -> int:
             "settings.md": settings_page(),
             "metrics.md": metrics_page(),
             "http.md": api_page(),
+            "commands.md": commands_page(),
         }
-    except Undocumented as error:
+    except (Undocumented, LookupError) as error:
         print(f"reference: {error} has no description", file=sys.stderr)
         return 1
     stale = []

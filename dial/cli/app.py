@@ -14,6 +14,7 @@ breaks nothing but its own command.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from importlib import import_module
@@ -29,12 +30,14 @@ ENTRY_POINT_GROUP = "dial.commands"
 
 EXIT_OK = 0
 EXIT_ERROR = 2
+EXIT_CODES = {
+    EXIT_OK: "all is well, or a command that runs until it is stopped was stopped",
+    1: "the command ran and its answer is no (check found an error, replay a difference)",
+    EXIT_ERROR: "it could not run: usage, settings, files, or nobody answers",
+    130: "interrupted",
+}
 
-_EPILOG = (
-    "Exit codes: 0 all is well; 1 the command ran and its answer is no (check found an error, "
-    "replay found a difference); 2 it could not run: usage, settings, files, or nobody answers; "
-    "130 interrupted."
-)
+_EPILOG = f"Exit codes: {'; '.join(f'{code} {means}' for code, means in EXIT_CODES.items())}."
 
 BUILT_IN = {
     "controller": "Run the control loop: read, infer, plan, write weights.",
@@ -42,6 +45,7 @@ BUILT_IN = {
     "agent": "Sample this VM and post to the controller.",
     "check": "Check the configuration and the load balancer's.",
     "status": "Show a running controller at a glance.",
+    "top": "Show a running controller live.",
     "explain": "Say why a backend has the weight it has.",
     "replay": "Run a recording again and compare every plan.",
 }
@@ -54,7 +58,8 @@ BUILT_IN = {
 def run(argv: Sequence[str]) -> int:
     """Run one command line; returns the exit code, with errors on standard error."""
     # The application's own options take no values, so the first word is the subcommand.
-    named = next((word for word in argv if not word.startswith("-")), None)
+    words = _words_to_complete() or argv
+    named = next((word for word in words if not word.startswith("-")), None)
     app = build(named, entry_points(group=ENTRY_POINT_GROUP))
     try:
         app(list(argv), prog_name="dial")
@@ -68,13 +73,20 @@ def run(argv: Sequence[str]) -> int:
     return EXIT_OK
 
 
+def _words_to_complete() -> Sequence[str]:
+    """The command line so far, where a shell asks what could follow; it is no argument then."""
+    if "_DIAL_COMPLETE" not in os.environ:
+        return ()
+    line = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
+    return line.split()[1:]
+
+
 def build(named: str | None, others: Iterable[EntryPoint]) -> typer.Typer:
     """Put the application together for a command line that names ``named``, if any."""
     app = typer.Typer(
         help="Infers hidden neighbours and moves load away from them.",
         epilog=_EPILOG,
         no_args_is_help=True,
-        add_completion=False,
         pretty_exceptions_enable=False,  # a traceback with local variables shows tokens
     )
     app.callback()(_options)

@@ -56,15 +56,29 @@ Service = Annotated[
 Diff = Annotated[
     bool, typer.Option("--diff", help="Print the changes as a patch, and nothing else.")
 ]
+Toml = Annotated[
+    bool,
+    typer.Option(
+        "--toml",
+        help="Print the controller's configuration that goes with the load balancer's, and "
+        "nothing else.",
+    ),
+]
 
 
 def command(
-    files: Files = None, config: Controllers = None, service: Service = "", diff: Diff = False
+    files: Files = None,
+    config: Controllers = None,
+    service: Service = "",
+    diff: Diff = False,
+    toml: Toml = False,
 ) -> None:
     """Check the controller's configuration, or the load balancer's; changes nothing."""
     findings = _look(files or [], config, service)
     errors = sum(f.severity is Severity.ERROR for f in findings)
-    if diff:
+    if toml:
+        typer.echo(_settings(findings))
+    elif diff:
         typer.echo(patch(findings), nl=False)
     else:
         _print(findings)
@@ -85,6 +99,24 @@ def _look(files: Sequence[Path], config: Path | None, service: str) -> Sequence[
             "names its service, and where its adapter finds the second"
         )
     return _check_settings(config)
+
+
+def _settings(findings: Sequence[Finding]) -> str:
+    """The configuration of which one of the findings is.
+
+    Raises
+    ------
+    SettingError
+        If none is: the files do not say enough, or are the controller's own.
+    """
+    found = next((f.settings for f in findings if f.settings), None)
+    if found is None:
+        why = next((f.what for f in findings if f.severity is Severity.ERROR), "")
+        raise SettingError(
+            "--toml: no configuration goes with it"
+            + (f": {why}" if why else "; give the load balancer's own files, not the controller's")
+        )
+    return found
 
 
 def _is_toml(path: Path) -> bool:
@@ -147,8 +179,9 @@ def _print(findings: Sequence[Finding]) -> None:
             if not (edit.remove or edit.insert):
                 continue  # only ends the file with a line break
             console.print(Text.assemble(*_edit(edit, finding.at)))
-        if finding.fix.strip():
-            lines = finding.fix.strip().splitlines()
+        told = finding.fix.strip() or finding.settings
+        if told:
+            lines = told.splitlines()
             label = "mind: " if finding.edits else _LABELS.get(finding.severity, "fix: ")
             first, *rest = [printable(line) for line in lines]
             console.print(Text(f"{_MARGIN}{label}{_wrap(first, width, len(_MARGIN + label))}"))

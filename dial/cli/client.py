@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import httpx
 from pydantic import TypeAdapter, ValidationError
 
-from dial.errors import DialError
+from dial.errors import DialError, SettingError
 from dial.service.views import State
 from dial.types import Measured, NoData
 
@@ -13,22 +15,30 @@ TIMEOUT_S = 5.0
 """An answer takes milliseconds; a person waits this long before trying something else."""
 
 
-def fetch_state(url: str) -> tuple[State, bytes]:
+def fetch_state(url: str, token_file: Path | None = None) -> tuple[State, bytes]:
     """Ask for ``/v1/state``; returns it checked, and as it was sent.
+
+    Fields that this version does not know are left alone: a controller may be newer.
 
     Raises
     ------
     DialError
-        If nobody answers there, or something that is not a controller does.
+        If nobody answers there, or something that is not a controller does, or it asks for
+        a token that was not given.
     """
     where = f"{url.rstrip('/')}/v1/state"
+    headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
     try:
         # Not through a proxy from the environment: the default is this very machine.
         with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
-            answer = client.get(where)
+            answer = client.get(where, headers=headers)
         answer.raise_for_status()
         return TypeAdapter(State).validate_json(answer.content), answer.content
     except httpx.HTTPStatusError as error:
+        if error.response.status_code in (401, 403):
+            raise DialError(
+                f"{where}: the controller wants a token that may read; give --token-file"
+            ) from error
         raise DialError(
             f"{where}: answered {error.response.status_code}; is it a DIAL controller?"
         ) from error
@@ -41,6 +51,17 @@ def fetch_state(url: str) -> tuple[State, bytes]:
             f"{where}: answered something else than a controller of this version does; "
             "compare `dial --version` with the controller's"
         ) from error
+
+
+def _token(path: Path) -> str:
+    try:
+        token = path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "not ASCII"
+        raise SettingError(f"--token-file {path}: {why}") from error
+    if not token or not token.isprintable():
+        raise SettingError(f"--token-file {path}: a token is one line of printable ASCII")
+    return token
 
 
 def show(value: Measured, digits: int = 2) -> str:

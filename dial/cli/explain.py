@@ -9,18 +9,30 @@ import typer
 
 from dial.cli.client import explain as value
 from dial.cli.client import fetch_state
-from dial.cli.options import DEFAULT_URL, Url
-from dial.errors import SettingError
+from dial.cli.options import DEFAULT_URL, TokenFile, Url
+from dial.errors import DialError, SettingError
 from dial.service.views import BackendState, State
-from dial.types import Mode, NoData
+from dial.types import Cause, Mode, NoData
+
+
+def _backends(context: typer.Context, incomplete: str) -> list[str]:
+    """Names for the shell to offer; none where nobody can be asked."""
+    try:
+        state, _ = fetch_state(context.params.get("url") or DEFAULT_URL)
+    except DialError:
+        return []
+    return [b.name for b in state.backends if b.name.startswith(incomplete)]
 
 
 def command(
-    backend: Annotated[str, typer.Argument(help="Name at the load balancer.")],
+    backend: Annotated[
+        str, typer.Argument(help="Name at the load balancer.", autocompletion=_backends)
+    ],
     url: Url = DEFAULT_URL,
+    token_file: TokenFile = None,
 ) -> None:
     """Say what was seen of a backend, what is held of it, and what follows."""
-    state, _ = fetch_state(url)
+    state, _ = fetch_state(url, token_file)
     found = next((b for b in state.backends if b.name == backend), None)
     if found is None:
         there = ", ".join(b.name for b in state.backends) or state.trouble or "none read yet"
@@ -48,6 +60,8 @@ def _lines(state: State, backend: BackendState) -> Iterator[str]:
     yield f"  peak throughput alone: {value(backend.peak_rps, 'requests/s', 1)}"
     for line in backend.evidence:
         yield f"  {line}"
+    if backend.cause is Cause.UNKNOWN and backend.agent is not None:
+        yield f"  to learn why: `dial agent --backend {backend.name}` on its VM"
     yield ""
     yield f"Weight {backend.weight} in force (configured: {backend.weight_configured})"
     if state.action is not None and backend.weight_planned is not None:

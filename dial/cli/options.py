@@ -15,4 +15,14 @@ Url = Annotated[
     str, typer.Option("--url", envvar="DIAL_URL", help="Address of the controller's API.")
 ]
 
+TokenFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--token-file",
+        envvar="DIAL_TOKEN_FILE",
+        help="File with the token, where the controller asks readers for one.",
+        show_default=False,
+    ),
+]
+
 DEFAULT_URL = "http://127.0.0.1:9180"

@@ -40,6 +40,7 @@ from dial.lease import LeaseFile, LeaseHolder, Moment
 from dial.metrics import Metrics
 from dial.settings import Settings
 from dial.telemetry import Observer, RequestWindows
+from dial.tracing import NoTraces, Tracer, describe_plan, describe_write
 from dial.types import ApplyReport, BalancerState, Mode, Observation, Plan
 
 log = structlog.get_logger("dial.controller")
@@ -56,6 +57,7 @@ class Controller:
     publisher, metrics : what is shown.
     clock : for wall time only; the loop around decides when a tick is due.
     now : the time that leases go by.
+    tracer : what makes traces of decisions, if anything does.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Controller:
         metrics: Metrics,
         clock: Clock,
         now: Callable[[], Moment] = Moment.now,
+        tracer: Tracer | None = None,
     ) -> None:
         self._settings = settings
         self._policy = Policy.of(source)
@@ -81,6 +84,7 @@ class Controller:
         self._publisher = publisher
         self._metrics = metrics
         self._clock = clock
+        self._tracer = tracer or NoTraces()
         self._observer = Observer(windows, self._policy.model_checksum)
         self._recorder = Recorder(settings.record, source) if settings.record.path else None
         # In shadow mode nothing is written, so there is nothing to hold or to go on with.
@@ -138,9 +142,10 @@ class Controller:
 
     async def tick(self, interval_s: float) -> None:
         """Do one tick over the last ``interval_s`` seconds; trouble is shown, not raised."""
-        with self._metrics.tick_duration.time():
+        with self._metrics.tick_duration.time(), self._tracer.span("dial.tick") as span:
             try:
-                balancer = await self._adapter.read()
+                with self._tracer.span("dial.read"):
+                    balancer = await self._adapter.read()
                 lapsed = self._holder is not None and self._holder.lapsed
                 if lapsed:
                     await self._begin_from(balancer)
@@ -154,6 +159,10 @@ class Controller:
                     self._publish(trouble=f"begins again: {self._lapse}")
                 else:
                     await self._tick(balancer, interval_s)
+            shown = self._publisher.current
+            span.set("dial.mode", shown.mode.value)
+            if shown.trouble:
+                span.fail(shown.trouble)
         self._metrics.ticks.inc()
 
     async def _tick(self, balancer: BalancerState, interval_s: float) -> None:
@@ -165,7 +174,10 @@ class Controller:
             balancer, samples, now_s, interval_s, self._orders.now()
         )
         before = self._state
-        self._state, plan = step(self._policy, before, observation)
+        with self._tracer.span("dial.decide") as span:
+            self._state, plan = step(self._policy, before, observation)
+            span.set("dial.tick", plan.tick)
+            describe_plan(span, plan)
         self._metrics.plans.labels(plan.action).inc()
         self._record(lambda recorder: recorder.tick(before, observation, plan))
         trouble = await self._apply(plan, balancer)
@@ -283,7 +295,9 @@ class Controller:
             return await self._write(weights, version=version)
 
     async def _write(self, weights: dict[str, int], version: int) -> ApplyReport:
-        report = await self._adapter.apply(weights, version=version)
+        with self._tracer.span("dial.apply") as span:
+            report = await self._adapter.apply(weights, version=version)
+            describe_write(span, report)
         self._report = report
         self._record(lambda recorder: recorder.applied(report))
         in_effect = dict(report.in_effect)

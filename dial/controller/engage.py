@@ -101,7 +101,10 @@ def engage(
     """
     beside = groups.by_t_x(look.seen.name, known.uneasy_intervals)
     if isinstance(beside, NoData):
-        return Finding(Cause.NONE, found.rho_bg, (*found.why, beside.reason)), None
+        # Nothing to compare it with, so no load moves; that it is slow is no less true.
+        slow = signal.detected and found.cause is Cause.UNKNOWN
+        cause = Cause.UNKNOWN if slow else Cause.NONE
+        return Finding(cause, found.rho_bg, (*found.why, beside.reason)), None
     # An application that says so itself need not look the same twice.
     settled = found.cause is Cause.INTRA_APP or (
         found.cause is known.suspect and found.cause is not Cause.UNKNOWN

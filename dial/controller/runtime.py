@@ -32,6 +32,7 @@ from dial.service.server import serve
 from dial.service.token import Tokens
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
+from dial.tracing import open_tracer
 from dial.types import Mode
 
 log = structlog.get_logger("dial.controller")
@@ -59,6 +60,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
     model = load_model(model_path(settings.model))
     source = PolicySource.of(settings, model)
     tokens = Tokens.load(settings.api)
+    tracer = open_tracer(settings)
     adapter = load_adapter(settings.adapter.name)(settings.service, settings.adapter.options)
     windows = RequestWindows(settings.percentile, settings.guards.min_requests)
     inbox = SampleInbox()
@@ -79,6 +81,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         publisher=publisher,
         metrics=metrics,
         clock=clock,
+        tracer=tracer,
     )
     app = create_app(
         Parts(
@@ -104,6 +107,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
                 await controller.end()
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
+                tracer.close()
                 log.info("stopped")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
@@ -132,3 +133,42 @@ def url(publisher: Publisher) -> Iterator[str]:
     loop.call_soon_threadsafe(stopped.set)
     thread.join(10)
     assert not thread.is_alive()
+
+
+class Answering:
+    """Answers every request with the same, and keeps what it was authorised with."""
+
+    def __init__(self) -> None:
+        self.authorizations: list[str | None] = []
+        self._servers: list[HTTPServer] = []
+
+    def __call__(self, status: int, body: bytes) -> str:
+        """Serve that; returns the address."""
+        authorizations = self.authorizations
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                authorizations.append(self.headers["Authorization"])
+                self.send_response(status)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        server = HTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        self._servers.append(server)
+        return f"http://127.0.0.1:{server.server_port}"
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+
+
+@pytest.fixture
+def answering() -> Iterator[Answering]:
+    server = Answering()
+    yield server
+    server.close()

@@ -49,6 +49,28 @@ def finding(path: Path, line: int, *edits: Edit, severity: Severity = Severity.E
     return Finding(severity, "it is wrong", at=f"{path}:{line}", edits=edits)
 
 
+# ---------------------------------------------------------------- the settings that go with it
+
+
+def test_toml_prints_the_settings_and_nothing_else(
+    dial: Dial, path: Path, install: Install
+) -> None:
+    settings = 'service = "app"\n[adapter]\nname = "a"'
+    note = Finding(Severity.NOTE, "it goes with it", settings=settings)
+    install(a=lambda paths, service: (finding(path, 1, severity=Severity.WARNING), note))
+    assert dial("check", str(path), "--toml") == (0, f"{settings}\n", "")
+    code, out, _ = dial("check", str(path))
+    assert code == 0
+    assert 'service = "app"\n         [adapter]\n         name = "a"' in out
+
+
+def test_toml_of_files_without_settings_says_why(dial: Dial, path: Path, install: Install) -> None:
+    install(a=lambda paths, service: (finding(path, 1),))
+    code, out, err = dial("check", str(path), "--toml")
+    assert (code, out) == (2, "")
+    assert err == "dial: --toml: no configuration goes with it: it is wrong\n"
+
+
 # ---------------------------------------------------------------- who is asked
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import structlog
+from pydantic import TypeAdapter
 
 from dial import __version__
 from dial.adapter import Finding, Severity
@@ -20,6 +21,7 @@ from dial.cli import check, controller, replay
 from dial.controller.replay import Mismatch, ReplayResult
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.errors import BalancerUnreachable, RecordingError
+from dial.service.views import State, state_of
 from dial.settings import Settings
 
 Dial = Callable[..., tuple[int, str, str]]
@@ -44,7 +46,7 @@ def test_status_shows_a_row_per_backend(
     heading, action, columns, s1, s2 = out.splitlines()
     assert heading == "web (fake), enforce, tick 7"
     assert action == "shift: s1 lost half of its CPU"
-    headings = "backend rate/s T90 ms expected ms verdict rho_bg weight share"
+    headings = "backend rate/s T90 ms expected verdict rho_bg weight share"
     assert " ".join(columns.split()) == headings
     assert s1.split() == ["s1", "8.0", "40.0", "12.5", "cpu", "0.50", "100", "0.250"]
     # The name is shown as it is, not read as markup; what is absent is a dash.
@@ -55,6 +57,43 @@ def test_status_json_is_the_services_answer(dial: Dial, url: str) -> None:
     code, out, _ = dial("status", "--json", "--url", url)
     assert code == 0
     assert json.loads(out)["service"] == "web"
+
+
+def test_a_field_that_this_version_does_not_know_is_left_alone(
+    dial: Dial, publisher: Publisher, snapshot: Snapshot, answering: Callable[[int, bytes], str]
+) -> None:
+    state = state_of(snapshot, version="9", percentile=90.0, interval_s=1.0)
+    newer = TypeAdapter(State).dump_python(state, mode="json") | {"of_tomorrow": {"a": 1}}
+    newer["backends"][0]["of_tomorrow"] = 2
+    url = answering(200, json.dumps(newer).encode())
+    code, out, err = dial("status", "--url", url)
+    assert (code, err) == (0, "")
+    assert "s1 " in out
+    code, out, _ = dial("status", "--json", "--url", url)
+    assert json.loads(out)["of_tomorrow"] == {"a": 1}
+
+
+def test_a_controller_that_wants_a_token_is_sent_it(
+    dial: Dial, answering: Callable[[int, bytes], str], tmp_path: Path
+) -> None:
+    url = answering(401, b"")
+    code, out, err = dial("status", "--url", url)
+    assert (code, out) == (2, "")
+    assert "give --token-file" in err
+    (tmp_path / "token").write_text("s3cret\n")
+    dial("status", "--url", url, "--token-file", str(tmp_path / "token"))
+    assert answering.authorizations == [None, "Bearer s3cret"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"two\nlines"])
+def test_a_token_file_that_holds_none_is_one_line(
+    dial: Dial, tmp_path: Path, content: bytes | None
+) -> None:
+    if content is not None:
+        (tmp_path / "token").write_bytes(content)
+    code, out, err = dial("status", "--token-file", str(tmp_path / "token"))
+    assert (code, out) == (2, "")
+    assert err.startswith(f"dial: --token-file {tmp_path}/token: ")
 
 
 def test_status_says_when_no_backend_is_known(
@@ -122,6 +161,36 @@ def test_a_url_that_is_none_is_one_line(dial: Dial, bad: str) -> None:
     assert code == 2
     assert err.startswith("dial: ")
     assert err.count("\n") == 1
+
+
+# ---------------------------------------------------------------- completion
+
+
+def completed(dial: Dial, monkeypatch: pytest.MonkeyPatch, line: str) -> list[str]:
+    """What the shell is told could stand at the end of this line."""
+    monkeypatch.setattr("sys.argv", ["dial"])
+    monkeypatch.setenv("_DIAL_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", line)
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split(" ")) - 1))
+    code, out, _ = dial()
+    assert code == 0
+    return out.split()
+
+
+def test_the_shell_completes_commands_options_and_names_of_backends(
+    dial: Dial,
+    url: str,
+    publisher: Publisher,
+    snapshot: Snapshot,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher.publish(snapshot)
+    assert completed(dial, monkeypatch, "dial sta") == ["status"]
+    assert completed(dial, monkeypatch, "dial check --di") == ["--diff"]
+    monkeypatch.setenv("DIAL_URL", url)
+    assert completed(dial, monkeypatch, "dial explain s1") == ["s1"]
+    monkeypatch.setenv("DIAL_URL", "http://127.0.0.1:1")
+    assert completed(dial, monkeypatch, "dial explain s") == []
 
 
 # ---------------------------------------------------------------- check

@@ -135,6 +135,20 @@ def test_without_an_agent_load_leaves_a_backend_far_slower_than_its_siblings(ser
     assert service.weights == service.configured
 
 
+def test_where_no_vm_ever_had_an_agent_a_slow_backend_is_said_to_be_slow(make_service):
+    """Without rho_fg there is no curve to compare siblings by, so no load moves."""
+    service = make_service(agents_dead={"s1", "s2", "s3"})
+    service.run(20)
+    assert all(b.verdict.cause is Cause.NONE for p in service.plans for b in p.backends)
+    service.rho_bg["s1"] = 0.7
+    plan = service.run(5)
+    assert verdict(plan, "s1").cause is Cause.UNKNOWN
+    assert verdict(plan, "s2").cause is Cause.NONE
+    assert all(p.changes == () for p in service.plans)
+    service.rho_bg.clear()
+    assert verdict(service.run(10), "s1").cause is Cause.NONE
+
+
 def test_load_moves_before_the_cause_is_known_and_the_cause_is_named_later(service):
     # The first slow interval shows nothing of the neighbour, as when it begins within it.
     slow = service.observe({"s1": 20.0})

@@ -19,6 +19,7 @@ from dial.metrics import Metrics
 from dial.model import LAB, load_model
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
+from dial.tracing import Tracer
 from dial.types import ApplyReport, BalancerState, Mode, ServerState
 
 
@@ -76,10 +77,18 @@ class World:
     Parameters
     ----------
     service : the simulated service; a second world over it is a second controller.
+    tracer : what makes traces.
     settings : those that differ from the defaults.
     """
 
-    def __init__(self, service, *, mode: Mode = Mode.ENFORCE, **settings: object) -> None:
+    def __init__(
+        self,
+        service,
+        *,
+        mode: Mode = Mode.ENFORCE,
+        tracer: Tracer | None = None,
+        **settings: object,
+    ) -> None:
         self.service = service
         self.settings = Settings(
             service="app", mode=mode, interval_s=2.0, adapter={"name": "memory"}, **settings
@@ -103,6 +112,7 @@ class World:
             metrics=self.metrics,
             clock=self.clock,
             now=self.now,
+            tracer=tracer,
         )
         self.random = np.random.default_rng(1)
 

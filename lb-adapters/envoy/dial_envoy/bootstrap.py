@@ -315,4 +315,4 @@ def _settings(bootstrap: Bootstrap, cluster: Table) -> Finding:
     if not _members(cluster):
         lines.append('s1 = "10.0.0.11:8080"  # each server, by IP address')
     what = "DIAL's configuration that goes with it"
-    return Finding(Severity.NOTE, what, "\n".join(lines))
+    return Finding(Severity.NOTE, what, settings="\n".join(lines))

@@ -73,7 +73,7 @@ def test_a_bootstrap_as_users_have_it_is_told_all_that_is_missing(tmp_path):
     assert config.eds_config() in errors[1].fix
     assert config.grpc_access_log() in errors[2].fix
     (settings,) = [f for f in findings if f.what == "DIAL's configuration that goes with it"]
-    assert '"s1" = { address = "10.0.0.11:8080", weight = 100 }' in settings.fix
+    assert '"s1" = { address = "10.0.0.11:8080", weight = 100 }' in settings.settings
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,10 @@ from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
 
+_IN_USE = (
+    "a controller that runs holds it: stop it, or ask `dial status` instead; else another port"
+)
+
 
 async def find(
     service: str, options: Options, client: RuntimeClient, stream: LogStream
@@ -68,7 +72,8 @@ async def find(
     try:
         counters = await stream.wait_for_line(options.check_wait_s)
     except BalancerError as error:
-        findings.append(_error(str(error), ""))
+        in_use = "already in use" in str(error)
+        findings.append(_error(str(error), _IN_USE if in_use else ""))
         return findings
     after = await _stats(service, {}, client) if before is not None else None
     passed = _requests(after) - requests_before

@@ -90,8 +90,8 @@ def test_nothing_has_to_change_where_all_is_right():
     assert findings is not None
     assert {f.severity for f in findings} == {Severity.OK, Severity.NOTE}
     (note,) = [f for f in findings if f.severity is Severity.NOTE]
-    assert 'service = "app"' in note.fix
-    assert 'socket = "/run/haproxy/dial.sock"\nlog = "tcp://127.0.0.1:5140"' in note.fix
+    assert 'service = "app"' in note.settings
+    assert 'socket = "/run/haproxy/dial.sock"\nlog = "tcp://127.0.0.1:5140"' in note.settings
 
 
 def test_each_broken_line_is_named_and_the_rest_is_still_looked_at(haproxy_check):
@@ -397,7 +397,7 @@ def test_a_log_that_does_not_reach_dial_is_mended(lines):
 def test_a_log_that_can_be_read_as_it_is_needs_no_change(lines, log):
     findings = findings_of(in_frontend(*lines))
     assert errors(findings) == []
-    assert any(f'log = "{log}"' in f.fix for f in findings)
+    assert any(f'log = "{log}"' in f.settings for f in findings)
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ def check(config: Config, service: str = "", options: Options | None = None) -> 
         # Last, for it goes to the end of the file, behind what is put in after a last line.
         findings += check_ring(config, log, in_front)
         if options is None:
-            findings.append(_settings(config, chosen[0].name, socket, log))
+            findings.append(_settings(config, [c.name for c in chosen], socket, log))
     return list(dict.fromkeys(findings))
 
 
@@ -158,13 +158,14 @@ def _service(config: Config, section: Section, log: Wanted, expected: bool) -> I
         yield from check_silenced(section)
 
 
-def _settings(config: Config, service: str, socket: Address, log: Wanted) -> Finding:
+def _settings(config: Config, names: list[str], socket: Address, log: Wanted) -> Finding:
     """What to tell DIAL, so that it finds what this configuration has.
 
     TOML's strings are JSON's.
     """
+    service, *others = map(json.dumps, names)
     lines = [
-        f"service = {json.dumps(service)}",
+        f"service = {service}" + (f"  # or {', '.join(others)}" if others else ""),
         "[adapter]",
         'name = "haproxy"',
         "[adapter.options]",
@@ -176,4 +177,5 @@ def _settings(config: Config, service: str, socket: Address, log: Wanted) -> Fin
         lines.append(f'log_format = "{log.format}"')
     files = [str(Path(file.path).absolute()) for file in config.files]
     lines.append(f"config_file = {json.dumps(files if len(files) > 1 else files[0])}")
-    return Finding(Severity.NOTE, "DIAL's configuration that goes with it", "\n".join(lines))
+    what = "DIAL's configuration that goes with it"
+    return Finding(Severity.NOTE, what, settings="\n".join(lines))

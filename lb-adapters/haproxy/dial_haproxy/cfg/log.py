@@ -65,7 +65,7 @@ def check_frontend(config: Config, frontend: Section, wanted: Wanted) -> list[Fi
             [
                 *_clock(frontend, wanted),
                 *_target(config, frontend, wanted),
-                *_format(frontend, wanted),
+                *_format(config, frontend, wanted),
             ],
         ),
         *_dropped(frontend),
@@ -163,12 +163,16 @@ def _sends_to(ring: Section, address: Address) -> bool:
     return any(a is not None and same(a, address) for a in found)
 
 
-def _format(frontend: Section, wanted: Wanted) -> Iterator[Finding]:
+_ONE_FORMAT = "a frontend has one log format: its other log targets get the same lines"
+
+
+def _format(config: Config, frontend: Section, wanted: Wanted) -> Iterator[Finding]:
     line, present = format_of(frontend)
     statement = LOG_FORMAT_LINE if wanted.format == "dial" else statements(HTTPLOG)[0]
     if line is None:
         what = f"{frontend}: no log format: HAProxy's lines then carry no times"
-        yield error(frontend.header, what, frontend.starts_with(statement))
+        mind = _ONE_FORMAT if targets(config, frontend) else ""
+        yield error(frontend.header, what, frontend.starts_with(statement), fix=mind)
         return
     if present == wanted.format and frontend.certain(line):
         return
@@ -181,7 +185,7 @@ def _format(frontend: Section, wanted: Wanted) -> Iterator[Finding]:
         line,
         what,
         line.replaced(statement) if frontend.has(line) else frontend.starts_with(statement),
-        fix="a frontend has one log format: its other log targets get the same lines",
+        fix=_ONE_FORMAT,
     )
 
 

@@ -1,0 +1,70 @@
+"""A row per backend, as ``dial status`` prints it once and ``dial top`` again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.cells import cell_len
+from rich.table import Table
+from rich.text import Text
+
+from dial.cli.client import show
+from dial.service.views import BackendState, State
+from dial.types import Cause
+
+LEAST_NAME = 8
+"""Columns of a name that are shown in any case."""
+
+
+def is_slow(backend: BackendState) -> bool:
+    """Whether it is held slower than its own load explains."""
+    return backend.cause is not None and backend.cause not in (Cause.NONE, Cause.LOAD)
+
+
+def heading(state: State) -> Text:
+    """Who is looked after, how, and how far it is."""
+    return Text(f"{state.service} ({state.adapter}), {state.mode}, tick {state.tick}")
+
+
+def table(state: State, backends: Iterable[BackendState], width: int) -> Table:
+    """These backends of the state, a line each; names give way where ``width`` is short."""
+    backends = list(backends)
+    t_x = f"T{state.percentile:g} ms"
+    titles = ("rate/s", t_x, "expected", "verdict", "rho_bg", "weight", "share")
+    rows = [
+        (
+            f"{backend.rate_per_s:.1f}",
+            show(backend.t_x_ms, 1),
+            show(backend.expected_t_x_ms, 1),
+            backend.cause or "-",
+            show(backend.rho_bg),
+            f"{backend.weight}",
+            show(backend.share, 3),
+        )
+        for backend in backends
+    ]
+    taken = sum(2 + max(map(len, column)) for column in zip(titles, *rows, strict=True))
+    room = max(LEAST_NAME, width - taken)
+    shown = Table(box=None, header_style="bold", padding=(0, 2, 0, 0), pad_edge=False)
+    shown.add_column("backend", no_wrap=True)
+    for title in titles:
+        shown.add_column(title, justify="left" if title == "verdict" else "right", no_wrap=True)
+    for backend, cells in zip(backends, rows, strict=True):
+        # Names come from outside: as Text they are shown, never read as Rich's markup.
+        name = Text(shorten(backend.name, room))
+        shown.add_row(name, *map(Text, cells), style="yellow" if is_slow(backend) else "")
+    return shown
+
+
+def shorten(name: str, room: int) -> str:
+    """Cut a name in its middle, for names in a fleet differ at their ends.
+
+    Examples
+    --------
+    >>> shorten("frankfurt-web-17", 10)
+    'frank…b-17'
+    """
+    if cell_len(name) <= room:
+        return name
+    tail = (room - 1) // 2
+    return f"{name[: room - 1 - tail]}…{name[-tail:]}"
