@@ -6,13 +6,12 @@ and why, :mod:`dial.controller.siblings` whether others are as slow.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dial.classifier import deferral, features
 from dial.controller.policy import Policy
-from dial.controller.siblings import Apparent
+from dial.controller.siblings import LONG, Apparent
 from dial.controller.state import BackendState
 from dial.estimator import SLOWDOWN, Reading, RhoBg, peak_rps, utilisation
 from dial.queueing import MM1, TailCurve
@@ -111,8 +110,8 @@ def _alone(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:
 
 def _relaxations(reading: Reading | NoData, alone: RhoBg | NoData) -> float:
     if isinstance(reading, NoData) or isinstance(alone, NoData):
-        return math.inf
-    return reading.relaxations(alone.mean)
+        return LONG
+    return min(reading.relaxations(alone.mean), LONG)
 
 
 def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:

@@ -99,6 +99,10 @@ SURE_DEVIATIONS = 3.0
 SURE_ALONE_DEVIATIONS = 4.0
 """The same where no class is known that agrees, or the siblings suffer as well."""
 
+LONG = 1e6
+"""Relaxation times after which nothing is left of a queue; a number that JSON has, as infinity is
+none, for the state is kept in a file."""
+
 _INSTANT = 1e-3
 """Below it the correlation of two intervals is 1, but for what arithmetic loses."""
 
@@ -123,7 +127,7 @@ class Apparent:
 
     t_x: RhoBg | NoData
     cpu_time: RhoBg | NoData
-    relaxations: float = math.inf
+    relaxations: float = LONG
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +227,7 @@ def _by_t_x(interval: Apparent) -> _Reading:
 
 
 def _by_cpu_time(interval: Apparent) -> _Reading:
-    return interval.cpu_time, math.inf
+    return interval.cpu_time, LONG
 
 
 def _lower_median(histories: Iterable[Sequence[_Reading]]) -> RhoBg | None:

@@ -54,6 +54,13 @@ def test_a_state_reads_back_equal(make, shifted, tmp_path):
     assert stat.S_IMODE((tmp_path / "app.lease.state").stat().st_mode) == 0o600
 
 
+def test_a_state_after_an_interval_without_requests_reads_back_equal(make, shifted, service):
+    service.arrival_per_s = 0.0
+    service.run(1)
+    make().write(service.state, 27)
+    assert make().load() == (service.state, 27)
+
+
 def test_there_is_an_empty_state_before_the_first(make):
     with capture_logs() as logs:
         assert make().load() == (State(), 0)
