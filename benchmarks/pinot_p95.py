@@ -69,6 +69,9 @@ pinot = "{cluster.controller}"
 brokers = ["{broker.url}"]
 log = "http://127.0.0.1:{log}"
 
+[guards]
+min_requests = 10
+
 [api]
 port = {api}
 token_file = "{folder / "token"}"
