@@ -219,7 +219,8 @@ def measure(arguments: argparse.Namespace, folder: Path) -> dict[str, object]:
             return blocks
 
         block(policies[0], arguments.rate, arguments.learn_s, 1)  # DIAL's quiet past
-        result["quiet"] = summary(alternate(arguments.quiet_rounds, 100))
+        if arguments.quiet_rounds:
+            result["quiet"] = summary(alternate(arguments.quiet_rounds, 100))
         CPU.start_neighbour(children, built[0], arguments.rho_bg, 3_600.0)
         found = block(policies[0], arguments.rate, arguments.block_s, 2)
         print(f"neighbour: P95 {p95_ms(found):.1f} ms  {state(api)}", file=sys.stderr)
@@ -245,7 +246,7 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=4, help="rounds without a quota")
     parser.add_argument("--learn-s", type=float, default=20.0, help="of quiet for DIAL")
     parser.add_argument("--quiet-rounds", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=12, help="beside the neighbour")
     parser.add_argument("--block-s", type=float, default=10.0)
     parser.add_argument("--keep", action="store_true", help="keep the folder of logs")
     arguments = parser.parse_args()

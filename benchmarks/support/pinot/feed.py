@@ -7,7 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from benchmarks.support.pinot.cluster import free_port
@@ -99,10 +99,11 @@ class Feed:
                 "weights": self.weights,
             }
             body = json.dumps(document).encode()
-        request.send_response(200)
-        request.send_header("Content-Length", str(len(body)))
-        request.end_headers()
-        request.wfile.write(body)
+        with suppress(ConnectionError):  # it had waited long enough
+            request.send_response(200)
+            request.send_header("Content-Length", str(len(body)))
+            request.end_headers()
+            request.wfile.write(body)
 
     def take(self, post: Mapping[str, list[str]]) -> None:
         """Lines of the query log."""
