@@ -207,7 +207,8 @@ class Cluster:
     def _states(self, name: str, of: str) -> Mapping[str, Mapping[str, str]]:
         """By segment and server, as wanted (``idealstate``) or as is (``externalview``)."""
         answer = httpx.get(f"{self.controller}/tables/{name}_OFFLINE/{of}", timeout=5.0)
-        return answer.json().get("OFFLINE") or {}
+        states: Mapping[str, Mapping[str, str]] = answer.json().get("OFFLINE") or {}
+        return states
 
     def _common(self) -> dict[str, str]:
         return {
