@@ -207,10 +207,11 @@ class GuardSettings(_Table):
         description="Requests of one backend in one interval below which its T_x is not used: a "
         "P90 of 20 has two requests above it.",
     )
-    floor_share: Fraction = Field(
-        default=0.1,
+    floor_share: Fraction | None = Field(
+        default=None,
         description="Least share a backend keeps so that it still gives samples, as a fraction of "
-        "the even share.",
+        "the even share. When not given 0.1, or as little as makes it a third of the requests that "
+        "may be slower than T_x: of three backends 0.1 with P90, 0.05 with P95, 0.01 with P99.",
     )
     max_step: Fraction = Field(
         default=0.5,

@@ -17,9 +17,22 @@ def share_pairs(draw):
 
 
 def test_the_floor_is_a_fraction_of_the_even_share():
-    assert floor_share(0.1, 4) == 0.025  # 0.1 of 1/4
-    assert floor_share(1.0, 3) == 1.0 / 3  # everybody keeps the even share
-    assert floor_share(0.0, 3) == 0.0
+    assert floor_share(0.1, 4, 99.0) == 0.025  # 0.1 of 1/4
+    assert floor_share(1.0, 3, 99.0) == 1.0 / 3  # everybody keeps the even share
+    assert floor_share(0.0, 3, 99.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("backends", "percentile", "floor"),
+    [
+        (3, 90.0, 0.1 / 3),  # as much as a third of the tenth that may be slower
+        (3, 95.0, 0.05 / 3),  # a third of a twentieth
+        (3, 99.0, 0.01 / 3),
+        (20, 95.0, 0.1 / 20),  # 0.1 of the even share is less
+    ],
+)
+def test_the_floor_is_no_more_than_a_third_of_the_tail(backends, percentile, floor):
+    assert floor_share(None, backends, percentile) == pytest.approx(floor)
 
 
 def test_a_small_step_is_taken_whole():

@@ -11,14 +11,29 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+_FLOOR = 0.1
+"""Of the even share: six requests/s of 200 for three backends, a T_x every three seconds."""
 
-def floor_share(fraction_of_even: float, backends: int) -> float:
+_FLOOR_OF_TAIL = 1.0 / 3.0
+"""Of the requests that may be slower than T_x.  For three backends and P90 it is ``_FLOOR``."""
+
+
+def floor_share(fraction_of_even: float | None, backends: int, percentile: float) -> float:
     """The least share a backend keeps.
 
     Without it a backend that was emptied gives no samples, and nobody would ever learn
-    that its neighbour has left.
+    that its neighbour has left.  But its requests are the slow ones: were they as many as may
+    be slower than T_x, the service's T_x would be theirs, however well the others are shared.
+
+    Parameters
+    ----------
+    fraction_of_even : as configured; without it the two limits above.
+    backends : n.
+    percentile : x of T_x.
     """
-    return fraction_of_even / backends
+    if fraction_of_even is not None:
+        return fraction_of_even / backends
+    return min(_FLOOR / backends, _FLOOR_OF_TAIL * (1.0 - percentile / 100.0))
 
 
 def limit_step(

@@ -170,7 +170,7 @@ def _target(
     if len(known) < len(peaks):
         return _Target(proportional_shares(base * left), None)
     throughput_per_s = np.array(known) * left
-    floor = floor_share(policy.guards.floor_share, len(usable))
+    floor = floor_share(policy.guards.floor_share, len(usable), policy.percentile)
     peak_per_s = arrivals.peak_per_s
     found = tail_optimal_shares(throughput_per_s, peak_per_s, floor=floor)
     if policy.strategies.split == "lemma1" and peak_per_s > 0.0 and not found.overload:

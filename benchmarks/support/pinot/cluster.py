@@ -105,7 +105,7 @@ class Cluster:
         for number, host in enumerate(SERVER_HOSTS):
             self.start_server(host, number, joins.get(host, ()))
         for name in (*(b.name for b in brokers), *(f"server-{h}" for h in SERVER_HOSTS)):
-            self._await_role(name)
+            self.await_role(name)
 
     def start_broker(self, broker: Broker) -> None:
         """Start one broker, or start it again."""
@@ -158,6 +158,16 @@ class Cluster:
             )
             _checked(answer)
 
+    def rebalance(self, name: str, server: str) -> None:
+        """Spread the table's replicas over all servers, without downtime, until one has some."""
+        self.post(f"/tables/{name}/rebalance?type=OFFLINE&downtime=false", {})
+
+        def done() -> bool:
+            wanted, there = self._states(name, "idealstate"), self._states(name, "externalview")
+            return wanted == there and any(server in states for states in there.values())
+
+        self.await_true(f"rebalance of {name}", done)
+
     def put(self, path: str, body: Mapping[str, object]) -> None:
         """Change what the controller has."""
         _checked(httpx.put(f"{self.controller}{path}", json=body, timeout=30.0))
@@ -191,9 +201,14 @@ class Cluster:
         raise LabError(f"{what}: not ready after {START_WAIT_S:g} s; logs are in {self._folder}")
 
     def _online(self, name: str) -> int:
-        answer = httpx.get(f"{self.controller}/tables/{name}_OFFLINE/externalview", timeout=5.0)
-        view = answer.json().get("OFFLINE") or {}
+        view = self._states(name, "externalview")
         return sum(state == "ONLINE" for states in view.values() for state in states.values())
+
+    def _states(self, name: str, of: str) -> Mapping[str, Mapping[str, str]]:
+        """By segment and server, as wanted (``idealstate``) or as is (``externalview``)."""
+        answer = httpx.get(f"{self.controller}/tables/{name}_OFFLINE/{of}", timeout=5.0)
+        states: Mapping[str, Mapping[str, str]] = answer.json().get("OFFLINE") or {}
+        return states
 
     def _common(self) -> dict[str, str]:
         return {
@@ -231,7 +246,7 @@ class Cluster:
         file.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         self._run(name, role, str(file), memory_mb=memory_mb, jvm=jvm, join=join)
         if wait:
-            self._await_role(name)
+            self.await_role(name)
 
     def _run(
         self,
@@ -247,7 +262,8 @@ class Cluster:
         argv = [*self._java(memory_mb, jvm), str(HERE / "Role.java"), role, file]
         self.roles[name] = self._children.start(name, argv, join=join)
 
-    def _await_role(self, name: str) -> None:
+    def await_role(self, name: str) -> None:
+        """Wait until a role that was begun has started."""
         log = self._folder / f"{name}.log"
         self.await_true(name, lambda: b"ready\n" in log.read_bytes())
 
