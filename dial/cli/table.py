@@ -29,8 +29,8 @@ def heading(state: State) -> Text:
 def table(state: State, backends: Iterable[BackendState], width: int) -> Table:
     """These backends of the state, a line each; names give way where ``width`` is short."""
     backends = list(backends)
-    titles = ("rate/s", f"T{state.percentile:g} ms", "expected", "verdict", "rho_bg", "weight")
-    titles += ("share",)
+    t_x = f"T{state.percentile:g} ms"
+    titles = ("rate/s", t_x, "expected", "verdict", "rho_bg", "weight", "share")
     rows = [
         (
             f"{backend.rate_per_s:.1f}",
