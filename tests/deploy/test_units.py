@@ -81,3 +81,29 @@ def test_the_watchdog_lives_when_the_controller_dies() -> None:
     settings = [line for line in text.splitlines() if not line.startswith("#")]
     for word in ("Requires=", "BindsTo=", "PartOf=", "RuntimeDirectory="):
         assert not any(line.startswith(word) for line in settings)
+
+
+_WITHOUT_WRITABLE_CODE = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(65, 1, 0, 0, 0):  # PR_SET_MDWE, since Linux 6.3
+    sys.exit(77)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        ("dial", "agent", "--once"),
+        ("python", "-c", "import dial.controller.runtime, scipy.optimize, scipy.linalg"),
+    ],
+    ids=["agent", "controller"],
+)
+def test_memory_that_is_written_need_not_be_executed(program: tuple[str, ...]) -> None:
+    """What MemoryDenyWriteExecute= refuses is used by none of the libraries."""
+    python = Path(sys.executable)
+    words = [python, "-c", _WITHOUT_WRITABLE_CODE, python.with_name(program[0]), *program[1:]]
+    done = subprocess.run(words, capture_output=True, check=False, timeout=60)
+    if done.returncode == 77:
+        pytest.skip("this kernel cannot refuse it")
+    assert done.returncode == 0, done.stderr.decode()

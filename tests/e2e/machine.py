@@ -12,13 +12,16 @@ import re
 import select
 import subprocess
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import pytest
 
 COMMAND_S = 120.0
 """Bound of one command: far more than it takes."""
+
+WITHIN_S = 60.0
+"""For anything that is awaited: far more than it takes, so that a busy machine passes too."""
 
 _UNSHARE = ("unshare", "--mount", "--net", "--pid", "--mount-proc", "--fork", "--kill-child")
 _SET_UP = """
@@ -30,7 +33,7 @@ mkdir -p /run/haproxy /var/lib/haproxy
 ip link set lo up
 for address in "$@"; do ip addr add "$address/32" dev lo; done
 echo up
-exec sleep infinity
+exec cat  # until whoever started it is gone, however that came
 """
 
 _SYSTEMCTL = """#!/bin/bash
@@ -46,6 +49,14 @@ for _ in $(seq 200); do
 done
 echo "haproxy was not reloaded" >&2; exit 1
 """
+
+
+def until(look: Callable[[], object], what: str) -> None:
+    """Ask again and again."""
+    end_s = time.monotonic() + WITHIN_S
+    while not look():
+        assert time.monotonic() < end_s, f"not within {WITHIN_S:g} s: {what}"
+        time.sleep(0.3)
 
 
 class Machine:
@@ -77,6 +88,7 @@ class Machine:
         self._started: list[subprocess.Popen[bytes]] = []
         self._outside = subprocess.Popen(
             [*_UNSHARE, "bash", "-c", _SET_UP, str(directory), *addresses],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -12,24 +12,19 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
-from dial.settings import load_settings
-from dial.types import Mode
 from tests.distributions import BUILD, ROOT, link, needs, python3
 
-from .machine import Machine
+from .machine import WITHIN_S, Machine, until
 from .somebody import HAPROXY_CFG, SERVERS
 
 CONTROLLER = "10.0.0.1"
 TEN_MINUTES_S = 600.0
-WITHIN_S = 60.0
-"""For anything that is awaited: far more than it takes, so that a busy machine passes too."""
-
 NAMES = {"app": "shop", "s1": "web1", "CONTROLLER": CONTROLLER}
 """What the README's names stand for."""
 
@@ -80,25 +75,22 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
         machine.close()
 
 
-def until(look: Callable[[], object], what: str) -> None:
-    """Ask again and again."""
-    end_s = time.monotonic() + WITHIN_S
-    while not look():
-        assert time.monotonic() < end_s, f"not within {WITHIN_S:g} s: {what}"
-        time.sleep(0.3)
-
-
 def state(machine: Machine) -> dict[str, dict[str, object]]:
     """Rows of ``dial status --json`` by backend; none while nobody answers."""
     code, out = machine.run("dial status --json")
     return {row["name"]: row for row in json.loads(out)["backends"]} if code == 0 else {}
 
 
+def held(machine: Machine, field: str) -> object:
+    """What the controller says of web1; a word of our own while nobody answers."""
+    return state(machine).get("web1", {}).get(field, "not known")
+
+
 def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     machine: Machine, tmp_path: Path
 ) -> None:
     began_s = time.monotonic()
-    install, open_up, start, look, make_token, run_agent = blocks("sh")
+    install, open_up, start, look, make_token, run_agent, enforce = blocks("sh")
 
     # 1
     code, out = machine.run(install, cwd=ROOT)
@@ -124,9 +116,9 @@ def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     # 3: nothing is missing any more; the controller goes on in this terminal.
     write, check, run = start.strip().split("\n")
     assert machine.run(write) == (0, "")
+    until(lambda: "0 errors, 1 warning," in machine.run(check)[1], "the log's lines come")
     code, out = machine.run(check)
     assert code == 0, out
-    assert "0 errors, 1 warning," in out
     assert "no token is configured" in out
     controller = machine.start(f"echo $$ > controller.pid; exec {run}", tmp_path / "controller.log")
 
@@ -142,15 +134,16 @@ def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     shown = machine.type(f"set -e\n{look}", keys={"q quits": "q"})
     assert "shop (haproxy), shadow, tick " in shown
     for name in ("web1", "web2", "web3"):
-        assert re.search(rf"^{name} .* none ", shown, re.MULTILINE), shown
+        # Unknown, where a busy machine has just made it slow.
+        assert re.search(rf"^{name} .* (none|unknown) ", shown, re.MULTILINE), shown
     assert "web1 of shop, tick " in shown
-    assert "Verdict: none" in shown
+    assert re.search(r"^Verdict: (none|unknown)$", shown, re.MULTILINE), shown
     assert "shadow mode: plans are shown, never written" in shown
     assert time.monotonic() - began_s < TEN_MINUTES_S
 
     # And what it is for: a server that gets slow is seen, and what would be done; nothing is.
     (tmp_path / "slow").write_text("web1")
-    until(lambda: state(machine)["web1"]["cause"] == "unknown", "web1 found slow")
+    until(lambda: held(machine, "cause") == "unknown", "web1 found slow")
     code, out = machine.run("dial explain web1")
     assert code == 0, out
     assert "Verdict: unknown" in out
@@ -161,7 +154,7 @@ def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     # 5 and 6: an agent is let in, and says what it sees.
     code, out = machine.run(f"set -e\n{make_token}")
     assert code == 0, out
-    api, _ = blocks("toml")
+    api, lease = blocks("toml")
     with (machine.home / "dial.toml").open("a") as config:
         config.write(api)
     code, out = machine.run(check)
@@ -169,20 +162,26 @@ def test_the_readme_leads_from_somebodys_haproxy_to_verdicts(
     assert "a controller that runs holds it: stop it" in out
     machine.run("kill $(cat controller.pid)")
     assert controller.wait(WITHIN_S) == 0
-    code, out = machine.run(check)
-    assert code == 0, out
-    assert "0 errors, 0 warnings" in out
-    machine.start(f"exec {run}", tmp_path / "controller-2.log")
+    until(lambda: "0 errors, 0 warnings," in machine.run(check)[1], "nothing missing")
+    again = f"echo $$ > controller.pid; exec {run}"
+    controller = machine.start(again, tmp_path / "controller-2.log")
     until(lambda: state(machine), "the controller runs again")
     machine.start(f"exec {run_agent}", tmp_path / "agent.log")
-    until(lambda: state(machine)["web1"]["agent"] is None, "a sample of web1's agent")
+    until(lambda: held(machine, "agent") is None, "a sample of web1's agent")
 
-
-def test_the_configuration_of_the_readmes_last_step_is_taken(tmp_path: Path) -> None:
-    config = tmp_path / "dial.toml"
-    first = 'service = "shop"\nmode = "enforce"\n[adapter]\nname = "haproxy"\n'
-    config.write_text(first + "".join(blocks("toml")))
-    settings = load_settings(config)
-    assert settings.mode is Mode.ENFORCE
-    assert settings.lease.path == Path("/var/lib/dial/shop.lease")
-    assert settings.backends["web1"].peak_rps == 310.0
+    # 7: enforced, under a lease that the watchdog looks after.
+    make_directory, watch = enforce.strip().split("\n")
+    assert machine.run(make_directory) == (0, "")
+    toml = machine.home / "dial.toml"
+    toml.write_text(f'mode = "enforce"\n{toml.read_text()}{lease}')
+    machine.run("kill $(cat controller.pid)")
+    assert controller.wait(WITHIN_S) == 0
+    machine.start(f"exec {run}", tmp_path / "controller-3.log")
+    # The lease itself is there while weights are ours; its lock says who may write it.
+    until(lambda: machine.run("test -e /var/lib/dial/shop.lease.lock")[0] == 0, "a lock")
+    until(lambda: state(machine), "the controller runs and enforces")
+    machine.start(f"exec {watch}", tmp_path / "watchdog.log")
+    until(lambda: "watches" in (tmp_path / "watchdog.log").read_text(), "a watchdog")
+    code, out = machine.run("dial status")
+    assert code == 0, out
+    assert "shop (haproxy), enforce, tick " in out
