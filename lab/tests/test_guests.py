@@ -138,11 +138,13 @@ def test_a_program_in_the_guest_ends_with_its_caller(tmp_path: Path) -> None:
 
 def test_as_many_passes_as_a_microsecond_takes_take_a_microsecond() -> None:
     passes_per_us = measure_passes_per_us()
-    before_ns = time.thread_time_ns()
-    spin(passes_per_us, 20_000)
-    used_us = (time.thread_time_ns() - before_ns) / 1000
-    # The measure is the fastest of ten tries, so hardly less; slower while others use the caches.
-    assert 15_000 < used_us < 60_000
+    tries_us = []
+    for _ in range(10):
+        before_ns = time.thread_time_ns()
+        spin(passes_per_us, 20_000)
+        tries_us.append((time.thread_time_ns() - before_ns) / 1000)
+    # The measure is the fastest of ten tries: so is this, whoever else uses the core meanwhile.
+    assert 10_000 < min(tries_us) < 60_000
 
 
 @pytest.mark.root
