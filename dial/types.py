@@ -357,6 +357,8 @@ class Action(StrEnum):
     """Nothing to do, or not enough is known to do it."""
     SHIFT = "shift"
     """Load moves away from (or, refined, partly back to) contended backends."""
+    PROBE = "probe"
+    """A drained backend gets some requests, or no longer, to see whether its neighbour is gone."""
     RELEASE = "release"
     """The neighbour is gone: back to the configured weights."""
     RESTORE = "restore"

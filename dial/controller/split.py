@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from dial.controller.arrivals import Arrivals
 from dial.controller.guards import floor_share, limit_step, panics, worth_writing
 from dial.controller.policy import Policy
-from dial.controller.state import BackendState, Contention, Shift
+from dial.controller.probes import with_probes
+from dial.controller.state import BackendState, Shift
 from dial.optimizer import (
+    in_flight_split,
     integer_weights,
     lemma1,
     proportional_shares,
@@ -24,7 +26,15 @@ from dial.optimizer import (
     tail_optimal_shares,
 )
 from dial.optimizer.weights import ideal_weights
-from dial.types import Action, BackendObservation, NoData, Observation, Verdict
+from dial.types import (
+    Action,
+    BackendObservation,
+    NoData,
+    Observation,
+    Verdict,
+    WeightKind,
+    WeightMeaning,
+)
 
 _LEAST_CAPACITY_LEFT = 0.02
 """Least part of a backend's throughput that is held to be left (see :func:`_target`)."""
@@ -48,6 +58,49 @@ class LoadSplit:
     shares: dict[str, float]
     action: Action
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """The usable backends, in the balancer's order.
+
+    Attributes
+    ----------
+    seen
+        What was observed of each.
+    base, current
+        (n,) shares as configured, and as the last plan wanted them.
+    contended
+        (n,) whether a neighbour was found.
+    left
+        (n,) part of its throughput that a neighbour leaves.
+    """
+
+    seen: tuple[BackendObservation, ...]
+    base: NDArray[np.float64]
+    current: NDArray[np.float64]
+    contended: NDArray[np.bool_]
+    left: NDArray[np.float64]
+
+    @classmethod
+    def of(
+        cls,
+        usable: tuple[BackendObservation, ...],
+        backends: Mapping[str, BackendState],
+        shift: Shift | None,
+    ) -> _Pool:
+        base = shares_of_weights([b.server.configured_weight for b in usable])
+        found = [backends[b.name].contention for b in usable]
+        # What Eq. 1 says is lost may come to all there is; a backend that still answers has
+        # something left, and a throughput of 0 has no optimum.
+        left = np.array([1.0 - (each.in_use if each else 0.0) for each in found])
+        return cls(
+            usable,
+            base,
+            _shares_before(shift, usable, base),
+            np.array([each is not None for each in found]),
+            np.maximum(left, _LEAST_CAPACITY_LEFT),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,12 +150,12 @@ def split_load(
     usable = tuple(b for b in observation.backends if b.server.usable)
     if not usable:
         return not_ours(observation, Action.HOLD, "no backend is usable")
+    pool = _Pool.of(usable, backends, shift)
     contended = [b.name for b in usable if backends[b.name].contention is not None]
     panic = panics(len(contended), len(usable), policy.guards.panic_fraction)
     even = panic or not contended
     configured = [b.server.configured_weight for b in usable]
-    base = shares_of_weights(configured)
-    current = _shares_before(shift, usable, base)
+    base, current, meaning = pool.base, pool.current, observation.meaning
     if panic:
         target, action = _Target(base, None), Action.PANIC
         reason = f"{len(contended)} of {len(usable)} backends look contended: too many to be so"
@@ -110,7 +163,7 @@ def split_load(
         target, action = _Target(base, None), Action.RELEASE
         reason = "the neighbour is gone"
     else:
-        target = _target(policy, usable, base, backends, verdicts, arrivals=arrivals)
+        target = _target(policy, pool, verdicts, meaning, arrivals=arrivals)
         who = ", ".join(f"{name} ({verdicts[name].cause})" for name in contended)
         action, reason = Action.SHIFT, f"load moves away from {who}"
         if target.overload:
@@ -123,7 +176,10 @@ def split_load(
         ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
-            return _wanting(shift, observation, action, reason)
+            held = _with_probes(policy, shift, backends, observation)
+            if held.weights != shift.weights:
+                action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
+            return _wanting(held, observation, action, reason)
 
     if even and (shift is None or configured == [b.server.weight for b in usable]):
         if not panic:
@@ -133,7 +189,6 @@ def split_load(
     if even and np.array_equal(shares, base):
         weights = configured
     else:
-        meaning = observation.meaning
         ideal = ideal_weights(
             shares, meaning, target.throughput_per_s, arrivals.peak_per_s, aim=target.shares
         )
@@ -143,6 +198,7 @@ def split_load(
         {b.name: weight for b, weight in zip(usable, weights, strict=True)},
         arrived=np.array_equal(shares, target.shares),
     )
+    wanted = _with_probes(policy, wanted, backends, observation)
     return _wanting(wanted, observation, action, reason)
 
 
@@ -153,35 +209,48 @@ def not_ours(observation: Observation, action: Action, reason: str) -> LoadSplit
 
 def _target(
     policy: Policy,
-    usable: tuple[BackendObservation, ...],
-    base: NDArray[np.float64],
-    backends: Mapping[str, BackendState],
+    pool: _Pool,
     verdicts: Mapping[str, Verdict],
+    meaning: WeightMeaning,
     *,
     arrivals: Arrivals,
 ) -> _Target:
     """The optimum of Eq. 2 with r_i (1 - rho_bg,i), or relative shares without r_i."""
-    left = np.array([1.0 - _rho_bg(backends[b.name].contention) for b in usable])
-    # What Eq. 1 says is lost may come to all there is; a backend that still answers has
-    # something left, and a throughput of 0 has no optimum.
-    left = np.maximum(left, _LEAST_CAPACITY_LEFT)
-    peaks = [verdicts[b.name].peak_rps for b in usable]
+    peaks = [verdicts[b.name].peak_rps for b in pool.seen]
     known = [peak for peak in peaks if not isinstance(peak, NoData)]
     if len(known) < len(peaks):
-        return _Target(proportional_shares(base * left), None)
-    throughput_per_s = np.array(known) * left
-    floor = floor_share(policy.guards.floor_share, len(usable), policy.percentile)
+        return _Target(proportional_shares(pool.base * pool.left), None)
+    throughput_per_s = np.array(known) * pool.left
+    floor = floor_share(policy.guards.floor_share, len(pool.seen), policy.percentile)
     peak_per_s = arrivals.peak_per_s
     found = tail_optimal_shares(throughput_per_s, peak_per_s, floor=floor)
     if policy.strategies.split == "lemma1" and peak_per_s > 0.0 and not found.overload:
         printed = np.maximum(lemma1(throughput_per_s, peak_per_s), 0.0)
         return _Target(proportional_shares(printed), throughput_per_s)
+    if meaning.kind is WeightKind.CONCURRENCY and meaning.zero_drains and floor > 0.0:
+        found = in_flight_split(throughput_per_s, peak_per_s, pool.contended, pool.current == 0.0)
     overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
     return _Target(found.shares, throughput_per_s, overload)
 
 
-def _rho_bg(contention: Contention | None) -> float:
-    return contention.in_use if contention else 0.0
+def _with_probes(
+    policy: Policy, shift: Shift, backends: Mapping[str, BackendState], observation: Observation
+) -> Shift:
+    """What is wanted, and whether those who are drained are probed in this tick."""
+    fraction = len(shift.shares) * floor_share(
+        policy.guards.floor_share, len(shift.shares), policy.percentile
+    )
+    return with_probes(
+        shift, backends, observation.meaning, tick=observation.tick, floor_of_even=fraction
+    )
+
+
+def _probed(before: Shift, after: Shift) -> str:
+    """In words, which probes begin and end."""
+    changed = {n: w for n, w in after.weights.items() if w != before.weights[n]}
+    return ", ".join(
+        f"{name} {'is probed' if weight else 'was probed'}" for name, weight in changed.items()
+    )
 
 
 def shares_in_force(observation: Observation) -> dict[str, float]:

@@ -66,6 +66,7 @@ POLICIES = {
         Policy("random2", "random(2)", ""),
         Policy("leastrequest", "", "LEAST_REQUEST"),
         Policy("dial", "roundrobin", "ROUND_ROBIN", interval_s=1.0),
+        Policy("dial-leastconn", "leastconn", "", interval_s=1.0),
         Policy("dial-paper", "roundrobin", "ROUND_ROBIN", interval_s=10.0, settings=PAPER),
     )
 }

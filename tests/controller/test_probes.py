@@ -1,0 +1,83 @@
+"""A backend that is drained under least connections is asked now and then whether it can serve."""
+
+from __future__ import annotations
+
+import pytest
+
+from dial.controller.probes import with_probes
+from dial.controller.state import BackendState, Contention, Shift
+from dial.estimator import RhoBg
+from dial.types import Action, Cause, WeightKind, WeightMeaning
+
+LEASTCONN = WeightMeaning(WeightKind.CONCURRENCY, minimum=1, maximum=256, zero_drains=True)
+
+
+def contended(gone: float = 0.0) -> BackendState:
+    found = Contention(
+        Cause.CPU,
+        RhoBg(0.8, 0.1),
+        in_use=0.8,
+        gone=gone,
+        since_tick=100,
+        read_tick=100,
+        returns=0,
+        evidence=(),
+    )
+    return BackendState(contention=found)
+
+
+def weight(tick: int, *, gone: float = 0.0, floor_of_even: float = 0.1) -> int:
+    shift = Shift({"s1": 0.0, "s2": 1.0}, {"s1": 0, "s2": 200})
+    backends = {"s1": contended(gone), "s2": BackendState()}
+    found = with_probes(shift, backends, LEASTCONN, tick=tick, floor_of_even=floor_of_even)
+    assert found.weights["s2"] == 200
+    assert found.shares == shift.shares
+    return found.weights["s1"]
+
+
+def test_one_tick_of_ten_for_a_floor_of_a_tenth() -> None:
+    assert [tick for tick in range(100, 130) if weight(tick)] == [100, 110, 120]
+
+
+def test_every_tick_once_something_speaks_for_its_neighbours_absence() -> None:
+    assert all(weight(tick, gone=0.3) == 1 for tick in range(100, 110))
+
+
+def test_no_floor_asks_for_no_probe() -> None:
+    assert not any(weight(tick, floor_of_even=0.0) for tick in range(100, 130))
+
+
+def test_who_takes_part_is_not_probed() -> None:
+    shift = Shift({"s1": 0.1, "s2": 0.9}, {"s1": 20, "s2": 180})
+    backends = {"s1": contended(), "s2": BackendState()}
+    assert with_probes(shift, backends, LEASTCONN, tick=100, floor_of_even=0.1) is shift
+
+
+def test_under_leastconn_a_victim_is_drained_probed_and_taken_back(make_service) -> None:
+    service = make_service(meaning=LEASTCONN, arrival_per_s=80.0)
+    service.run(20)
+    service.rho_bg["s1"] = 0.8
+    service.run(6)
+    assert service.state.shift is not None
+    assert service.weights["s1"] in (0, 1)
+    before = len(service.plans)
+    service.run(40)
+    ticks = service.plans[before:]
+    probes = [plan for plan in ticks if plan.weights["s1"] == 1]
+    assert len(probes) == 4
+    assert {plan.action for plan in ticks} <= {Action.HOLD, Action.PROBE, Action.SHIFT}
+    assert all("probed" in plan.reason for plan in ticks if plan.action is Action.PROBE)
+    service.rho_bg["s1"] = 0.0
+    service.run(60)
+    assert service.state.shift is None
+    assert service.weights == {"s1": 100, "s2": 100, "s3": 100}
+
+
+@pytest.mark.parametrize("kind", [WeightKind.REQUESTS, WeightKind.DRAW])
+def test_where_weights_are_shares_the_floor_stays(make_service, kind: WeightKind) -> None:
+    meaning = WeightMeaning(kind, minimum=1, maximum=256, zero_drains=True)
+    service = make_service(meaning=meaning, arrival_per_s=80.0)
+    service.run(20)
+    service.rho_bg["s1"] = 0.8
+    service.run(10)
+    assert service.weights["s1"] >= 10
