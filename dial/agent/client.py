@@ -175,20 +175,9 @@ def _connection(
 ) -> HTTPConnection:
     if not endpoint.secure:
         return HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_s)
-    import ssl  # noqa: PLC0415 - only for https
+    from dial.tls import client_context  # noqa: PLC0415 - only for https
 
-    try:
-        context = ssl.create_default_context(cafile=ca_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingError(f"--ca-file {ca_file}: no certificates to read: {error}") from error
-    if cert_file is not None:
-        try:
-            # Without a password given here OpenSSL would ask for it at the terminal.
-            context.load_cert_chain(cert_file, key_file, password=lambda: "")
-        except (OSError, ssl.SSLError) as error:
-            raise SettingError(
-                f"--cert-file {cert_file}, --key-file {key_file}: cannot be used: {error}"
-            ) from error
+    context = client_context(ca_file, cert_file, key_file)
     return HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout_s, context=context)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ssl
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
@@ -9,13 +11,37 @@ from pydantic import TypeAdapter, ValidationError
 
 from dial.errors import DialError, SettingError
 from dial.service.views import State
+from dial.tls import client_context
 from dial.types import Measured, NoData
 
 TIMEOUT_S = 5.0
 """An answer takes milliseconds; a person waits this long before trying something else."""
 
 
-def fetch_state(url: str, token_file: Path | None = None) -> tuple[State, bytes]:
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How a controller is reached.
+
+    Attributes
+    ----------
+    url
+        Of its API.
+    token_file
+        With a token that may read, where it asks for one.
+    ca_file
+        Certificates to trust for https; the computer's own when not given.
+    cert_file, key_file
+        Own certificate and its key, where it asks for one.
+    """
+
+    url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
+
+
+def fetch_state(reach: Reach) -> tuple[State, bytes]:
     """Ask for ``/v1/state``; returns it checked, and as it was sent.
 
     Fields that this version does not know are left alone: a controller may be newer.
@@ -24,13 +50,17 @@ def fetch_state(url: str, token_file: Path | None = None) -> tuple[State, bytes]
     ------
     DialError
         If nobody answers there, or something that is not a controller does, or it asks for
-        a token that was not given.
+        a token or a certificate that was not given.
     """
-    where = f"{url.rstrip('/')}/v1/state"
-    headers = {} if token_file is None else {"Authorization": f"Bearer {_token(token_file)}"}
+    where = f"{reach.url.rstrip('/')}/v1/state"
+    token = reach.token_file
+    headers = {} if token is None else {"Authorization": f"Bearer {_token(token)}"}
+    context: ssl.SSLContext | bool = True
+    if where.startswith("https:"):
+        context = client_context(reach.ca_file, reach.cert_file, reach.key_file)
     try:
         # Not through a proxy from the environment: the default is this very machine.
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False) as client:
+        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, verify=context) as client:
             answer = client.get(where, headers=headers)
         answer.raise_for_status()
         return TypeAdapter(State).validate_json(answer.content), answer.content
@@ -43,6 +73,8 @@ def fetch_state(url: str, token_file: Path | None = None) -> tuple[State, bytes]
             f"{where}: answered {error.response.status_code}; is it a DIAL controller?"
         ) from error
     except (httpx.HTTPError, httpx.InvalidURL) as error:
+        if "CERTIFICATE_VERIFY_FAILED" in str(error):
+            raise DialError(f"{where}: not trusted ({error}); give --ca-file") from error
         raise DialError(
             f"{where}: no answer ({error}); is the controller running, and --url right?"
         ) from error

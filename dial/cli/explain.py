@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from dial.cli.client import Reach, fetch_state
 from dial.cli.client import explain as value
-from dial.cli.client import fetch_state
-from dial.cli.options import DEFAULT_URL, TokenFile, Url
+from dial.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, TokenFile, Url
 from dial.errors import DialError, SettingError
 from dial.service.views import BackendState, State
 from dial.types import Cause, Mode, NoData
@@ -18,7 +18,7 @@ from dial.types import Cause, Mode, NoData
 def _backends(context: typer.Context, incomplete: str) -> list[str]:
     """Names for the shell to offer; none where nobody can be asked."""
     try:
-        state, _ = fetch_state(context.params.get("url") or DEFAULT_URL)
+        state, _ = fetch_state(Reach(context.params.get("url") or DEFAULT_URL))
     except DialError:
         return []
     return [b.name for b in state.backends if b.name.startswith(incomplete)]
@@ -28,11 +28,15 @@ def command(
     backend: Annotated[
         str, typer.Argument(help="Name at the load balancer.", autocompletion=_backends)
     ],
+    *,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
 ) -> None:
     """Say what was seen of a backend, what is held of it, and what follows."""
-    state, _ = fetch_state(url, token_file)
+    state, _ = fetch_state(Reach(url, token_file, ca_file, cert_file, key_file))
     found = next((b for b in state.backends if b.name == backend), None)
     if found is None:
         there = ", ".join(b.name for b in state.backends) or state.trouble or "none read yet"

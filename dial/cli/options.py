@@ -25,4 +25,23 @@ TokenFile = Annotated[
     ),
 ]
 
+CaFile = Annotated[
+    Path | None,
+    typer.Option("--ca-file", help="Certificates to trust for https.", show_default=False),
+]
+
+CertFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--cert-file",
+        help="Own certificate, where the controller asks for one.",
+        show_default=False,
+    ),
+]
+
+KeyFile = Annotated[
+    Path | None,
+    typer.Option("--key-file", help="The key of --cert-file.", show_default=False),
+]
+
 DEFAULT_URL = "http://127.0.0.1:9180"

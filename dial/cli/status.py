@@ -8,19 +8,23 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from dial.cli.client import fetch_state
-from dial.cli.options import DEFAULT_URL, TokenFile, Url
+from dial.cli.client import Reach, fetch_state
+from dial.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, TokenFile, Url
 from dial.cli.table import heading, table
 from dial.service.views import State
 
 
 def command(
+    *,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it is.")] = False,
 ) -> None:
     """Show each backend's rate, T_x, verdict, rho_bg, weight and share."""
-    state, raw = fetch_state(url, token_file)
+    state, raw = fetch_state(Reach(url, token_file, ca_file, cert_file, key_file))
     if json:
         typer.echo(raw)
         return

@@ -23,8 +23,8 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from dial.cli.client import fetch_state
-from dial.cli.options import DEFAULT_URL, TokenFile, Url
+from dial.cli.client import Reach, fetch_state
+from dial.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, TokenFile, Url
 from dial.cli.table import heading, is_slow, table
 from dial.errors import DialError, SettingError
 from dial.service.views import State
@@ -41,8 +41,12 @@ QUIT_KEYS = ("q", "Q", "\x04")
 
 
 def command(
+    *,
     url: Url = DEFAULT_URL,
     token_file: TokenFile = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    key_file: KeyFile = None,
     interval: Annotated[
         float, typer.Option("--interval", min=0.1, help="Seconds between two questions.")
     ] = 1.0,
@@ -53,8 +57,9 @@ def command(
         raise SettingError(
             "top needs a terminal; `dial status` prints once, `dial status --json` for programs"
         )
-    first, _ = fetch_state(url, token_file)  # what is wrong from the beginning is an error
-    feed = Feed(lambda: fetch_state(url, token_file)[0], interval, View(first))
+    reach = Reach(url, token_file, ca_file, cert_file, key_file)
+    first, _ = fetch_state(reach)  # what is wrong from the beginning is an error
+    feed = Feed(lambda: fetch_state(reach)[0], interval, View(first))
     with _keys() as read_key:
         try:
             watch(console, feed, read_key)

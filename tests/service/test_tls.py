@@ -13,7 +13,8 @@ from fastapi import FastAPI
 from pydantic import ValidationError
 
 from dial.agent.client import Client, Kind, parse_endpoint
-from dial.errors import SettingError
+from dial.cli.client import Reach, fetch_state
+from dial.errors import DialError, SettingError
 from dial.service.server import serve, tls_context
 from dial.settings import ApiSettings
 
@@ -89,6 +90,24 @@ async def test_an_agent_with_a_certificate_gets_through_and_one_without_does_not
         with_one.close()
     with pytest.raises(SettingError, match="--cert-file"):
         Client(endpoint, "any", trusted, cert_file=trusted, key_file=f"{own}.key")
+
+
+async def test_a_reading_command_with_a_certificate_gets_through_and_one_without_is_told_why(
+    app: FastAPI, certificates: Path
+) -> None:
+    api = settings(certificates, tls_client_ca=certificates / "ca.pem")
+    trusted, own = certificates / "ca.pem", certificates / "client"
+    key = {"cert_file": own.with_suffix(".pem"), "key_file": own.with_suffix(".key")}
+    async with serve(app, api) as port:
+        url = f"https://127.0.0.1:{port}"
+        state, _ = await asyncio.to_thread(fetch_state, Reach(url, ca_file=trusted, **key))
+        assert state.service == "web"
+        with pytest.raises(DialError, match="give --ca-file"):
+            await asyncio.to_thread(fetch_state, Reach(url, **key))
+        with pytest.raises(DialError, match="no answer"):
+            await asyncio.to_thread(fetch_state, Reach(url, ca_file=trusted))
+        with pytest.raises(SettingError, match="--cert-file and --key-file: give both"):
+            fetch_state(Reach(url, ca_file=trusted, cert_file=key["cert_file"]))
 
 
 def test_files_that_cannot_be_used_are_errors_that_name_the_setting(
