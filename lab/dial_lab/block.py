@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dial_lab import reaction
+from dial_lab import haproxy, reaction
 from dial_lab.addresses import Address
 from dial_lab.arrivals import Swing
 from dial_lab.guests import Guest
@@ -52,6 +52,8 @@ class Site:
     """Machines whose tenant has a kernel of its own, by name."""
     lb: str = "haproxy"
     """What stands before them."""
+    left: Mapping[str, float] = field(default_factory=dict)
+    """What a machine serves beside its neighbour, as a part of what it serves alone."""
 
     @property
     def pool(self) -> Pool:
@@ -152,7 +154,7 @@ def run_block(
         progress.phase = "quiet"
         wait_until(origin + phases.quiet_s)
         progress.phase = "contended"
-        _receive_visits(site, children, lambda at_s: wait_until(origin + at_s))
+        _receive_visits(site, children, lambda at_s: wait_until(origin + at_s), front.told)
         wait_until(origin + phases.end_of_contention_s)
         progress.phase = "recovered"
         wait_until(origin + phases.end_s)
@@ -174,8 +176,13 @@ def run_block(
     return BlockResult(policy.name, phases, results, judged)
 
 
-def _receive_visits(site: Site, children: Children, wait_until: Callable[[float], None]) -> None:
-    """Start and stop the neighbours of the contended phase, each at its moment."""
+def _receive_visits(
+    site: Site, children: Children, wait_until: Callable[[float], None], told: Path | None
+) -> None:
+    """Start and stop the neighbours of the contended phase, each at its moment.
+
+    Who balances by true capacities is told of each through ``told``.
+    """
     phases = site.phases
     events: list[tuple[float, int, Visit | None]] = []
     for number, planned in enumerate(site.scenario.visits):
@@ -187,12 +194,17 @@ def _receive_visits(site: Site, children: Children, wait_until: Callable[[float]
         wait_until(at_s)
         if visit is None:
             children.stop(running.pop(number))
+            if told is not None:
+                machine = site.machines[site.scenario.visits[number].machine]
+                haproxy.tell(told, machine.name, 1.0)
             continue
         lasts_s = (visit.end - visit.begin) * phases.contended_s
         machine = site.machines[visit.machine]
         running[number] = site.scenario.taken_by(visit).start_neighbour(
             children, machine, site.rho_bg, lasts_s, visit.program
         )
+        if told is not None:
+            haproxy.tell(told, machine.name, site.left[machine.name])
 
 
 def _swings(site: Site) -> list[Swing]:

@@ -7,14 +7,17 @@ under test is not what is measured.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dial.errors import LabError
+from dial.errors import BalancerError, LabError
 from dial_haproxy.config import snippet
+from dial_haproxy.options import Address as SocketAddress
+from dial_haproxy.runtime import RuntimeClient
 from dial_lab.addresses import Address, wait_for_port
 from dial_lab.loadgen import SERVED_BY
 from dial_lab.processes import Children
@@ -24,6 +27,16 @@ SERVICE = "app"
 
 WEIGHT = 100
 """Configured weight of every server: in the middle of 1..256, so that shares can go both ways."""
+
+_TOLD_S = 5.0
+"""An answer takes milliseconds."""
+
+RIVALS = Path(__file__).with_name("rivals.lua")
+"""Policies that HAProxy does not have, for comparison."""
+
+_RIVAL = """\
+    use-server %[lua.rival] if TRUE
+    http-response lua.rival_done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +60,30 @@ new_connections = {json.dumps(new_connections)}
 """
 
 
+def socket_in(private: Path) -> Path:
+    """Where its runtime socket is."""
+    return private / "haproxy.sock"
+
+
+def tell(socket: Path, server: str, left: float) -> None:
+    """Set a server's weight to what it can truly serve, as a part of what it serves alone.
+
+    Raises
+    ------
+    LabError
+        If HAProxy does not take it.
+    """
+    weight = max(1, round(WEIGHT * left))
+    command = f"set weight {SERVICE}/{server} {weight}"
+    client = RuntimeClient(SocketAddress("unix", path=str(socket)), _TOLD_S)
+    try:
+        (said,) = asyncio.run(client.ask([command]))
+    except BalancerError as error:
+        raise LabError(f"haproxy: {error}") from error
+    if said:
+        raise LabError(f"haproxy: {command}: {said}")
+
+
 def config(
     balance: str,
     servers: Mapping[str, Address],
@@ -54,6 +91,7 @@ def config(
     log_port: int | None = None,
     *,
     new_connections: bool = False,
+    rival: str = "",
 ) -> str:
     """The configuration file.
 
@@ -70,6 +108,8 @@ def config(
         rivals do not pay for what they do not use.
     new_connections
         Whether each request gets a connection of its own to its server.
+    rival
+        Rule of ``rivals.lua`` that chooses instead of ``balance``, if any.
     """
     dial = snippet(socket=str(balancer.socket), log_port=log_port or 0)
     lines = "".join(
@@ -81,6 +121,7 @@ global
     maxconn 8000
     nbthread 1
 {dial.in_global}
+{f"    lua-load-per-thread {RIVALS} {rival} {SERVICE}" if rival else ""}
 {dial.section if log_port else ""}
 defaults
     mode http
@@ -99,6 +140,7 @@ backend {SERVICE}
     balance {balance}
 {"    option http-server-close" if new_connections else ""}
 {"    http-reuse never" if new_connections else ""}
+{_RIVAL if rival else ""}
 {lines}"""
 
 

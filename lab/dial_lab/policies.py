@@ -26,6 +26,8 @@ class Policy:
         Further tables of the controller's configuration.
     mode
         Whether the controller writes its weights or only shows them.
+    rival
+        Which rule of ``rivals.lua`` chooses in HAProxy instead of ``balance``; empty for none.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Policy:
     interval_s: float | None = None
     settings: str = ""
     mode: Mode = Mode.ENFORCE
+    rival: str = ""
 
     @property
     def controlled(self) -> bool:
@@ -67,6 +70,9 @@ POLICIES = {
         Policy("leastrequest", "", "LEAST_REQUEST"),
         Policy("dial", "roundrobin", "ROUND_ROBIN", interval_s=1.0),
         Policy("dial-leastconn", "leastconn", "", interval_s=1.0),
+        Policy("oracle", "roundrobin", rival="oracle"),
+        Policy("peak-ewma", "roundrobin", rival="peak-ewma"),
+        Policy("prequal", "roundrobin", rival="prequal"),
         Policy("dial-paper", "roundrobin", "ROUND_ROBIN", interval_s=10.0, settings=PAPER),
     )
 }

@@ -165,6 +165,10 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 request.phases,
                 vms,
                 request.lb,
+                left={
+                    machine.name: 1.0 - each.rho_bg
+                    for machine, each in zip(built, measured, strict=True)
+                },
             )
             view.note(describe(measured, site))
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}

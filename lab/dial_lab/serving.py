@@ -68,6 +68,8 @@ class Front:
     port: int
     control: Control | None
     """Its controller, where the policy has one."""
+    told: Path | None = None
+    """Socket by which a rival of ours is told what a server can serve, where there is one."""
 
 
 def start_front(
@@ -100,7 +102,7 @@ def start_front(
     adapter = start(children, pool, policy, directory, private, port=port, feed_port=feed_port)
     if policy.interval_s is None:
         wait_for_port(Address(controlled.LOOPBACK, port), children)
-        return Front(port, None)
+        return Front(port, None, haproxy.socket_in(private) if policy.rival else None)
     control = controlled.prepare(directory, private, api_port, _api_host(pool))
     controlled.start(
         children,
@@ -128,7 +130,7 @@ def _start_haproxy(
     feed_port: int,
 ) -> str:
     """Start it; returns the ``[adapter]`` table of a controller that takes the log there."""
-    balancer = haproxy.Balancer(port, private / "haproxy.sock")
+    balancer = haproxy.Balancer(port, haproxy.socket_in(private))
     new_connections = pool.cost.new_connections
     text = haproxy.config(
         policy.balance,
@@ -136,6 +138,7 @@ def _start_haproxy(
         balancer,
         feed_port if policy.controlled else None,
         new_connections=new_connections,
+        rival=policy.rival,
     )
     haproxy.start(children, directory, text, balancer, pool.harness_cores)
     return balancer.adapter_settings(feed_port, new_connections=new_connections)
