@@ -54,6 +54,8 @@ class Site:
     """What stands before them."""
     left: Mapping[str, float] = field(default_factory=dict)
     """What a machine serves beside its neighbour, as a part of what it serves alone."""
+    memory: Path | None = None
+    """Where controllers keep what they learn for the next block, if they do."""
 
     @property
     def pool(self) -> Pool:
@@ -66,6 +68,7 @@ class Site:
             self.percentile,
             self.guests,
             self.lb,
+            self.memory,
         )
 
 

@@ -72,6 +72,7 @@ def controller_config(
     *,
     mode: Mode = Mode.ENFORCE,
     settings: str = "",
+    memory: Path | None = None,
 ) -> str:
     """The controller's configuration file.
 
@@ -85,12 +86,15 @@ def controller_config(
         As settings of these names.
     settings
         Further tables.
+    memory
+        Directory in which it keeps what it learns for the next one, if it is to.
     """
     # A JSON string is a TOML basic string too, with the same escapes.
     quoted = {
         "token": json.dumps(str(control.token_file)),
         "record": json.dumps(str(control.recording)),
     }
+    lease = f"[lease]\npath = {json.dumps(str(memory / 'lease'))}\n" if memory else ""
     return f"""\
 service = "{SERVICE}"
 mode = "{mode}"
@@ -106,6 +110,7 @@ token_file = {quoted["token"]}
 [record]
 path = {quoted["record"]}
 
+{lease}
 {settings}"""
 
 
@@ -119,10 +124,12 @@ def start(
     cores: tuple[int, ...],
     percentile: float,
     guests: Mapping[str, Guest] = MappingProxyType({}),
+    memory: Path | None = None,
 ) -> None:
     """Start the controller and an agent in each VM; ``guests`` are VMs with their own kernel.
 
-    ``adapter`` is the ``[adapter]`` table by which the controller finds its balancer.
+    ``memory`` is where the controller keeps what it learns, if it is to; ``adapter`` is the
+    ``[adapter]`` table by which it finds its balancer.
 
     Raises
     ------
@@ -141,6 +148,7 @@ def start(
             percentile,
             mode=policy.mode,
             settings=policy.settings,
+            memory=memory,
         ),
         encoding="utf-8",
     )

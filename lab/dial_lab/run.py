@@ -38,6 +38,9 @@ LEARN_INTERVALS = 9
 LEAST_QUIET_S, MOST_QUIET_S = 20.0, 120.0
 """Before and after the contended phase; a soak of half an hour need not wait ten minutes."""
 
+SHORT_S = 6.0
+"""The same where controllers come with what they learnt: to see it running, and to let go."""
+
 _CALIBRATION_S = 8.0
 
 
@@ -62,6 +65,8 @@ class Request:
     seed: int
     guest: str = "shared"
     lb: str = "haproxy"
+    learn_once: bool = False
+    """Controllers learn before the first round and remember, so that blocks can be short."""
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -93,6 +98,8 @@ class Request:
     @property
     def phases(self) -> Phases:
         """Quiet and recovered scale with the contended phase, above what controllers need."""
+        if self.learn_once:
+            return Phases(SHORT_S, self.contended_s, SHORT_S)
         slowest_s = max((policy.interval_s or 0.0 for policy in self.policies), default=0.0)
         third_s = min(0.33 * self.contended_s, MOST_QUIET_S)
         around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, third_s)
@@ -171,6 +178,9 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 },
             )
             view.note(describe(measured, site))
+            if request.learn_once:
+                site = replace(site, memory=directory / "memory")
+                _learn(request, site, directory, view)
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
             for number in range(request.rounds):
                 # Who comes first warms the computer for the others: take turns.
@@ -184,6 +194,17 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
         finally:
             os.sched_setaffinity(0, cores)
     return Outcome(document(request, site, measured, blocks), blocks, directory)
+
+
+def _learn(request: Request, site: Site, directory: Path, view: View) -> None:
+    """A quiet block for each controller, of which nothing but its memory is kept."""
+    alone = replace(site.scenario, visits=(), rate_factor=1.0, cost_factor=1.0, days=0)
+    for policy in request.policies:
+        if policy.interval_s is not None:
+            quiet_s = max(LEAST_QUIET_S, LEARN_INTERVALS * policy.interval_s)
+            quiet = replace(site, scenario=alone, phases=Phases(quiet_s, 0.0, 0.0))
+            view.note(f"{policy.name} learns for {quiet_s:g} s")
+            run_block(quiet, policy, request.rounds, directory / f"0-{policy.name}", view.show)
 
 
 def describe(measured: Sequence[Calibration], site: Site) -> str:

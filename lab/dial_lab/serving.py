@@ -48,6 +48,8 @@ class Pool:
     """Machines whose tenant has a kernel of its own, by name."""
     lb: str = "haproxy"
     """What stands before them, one of :data:`dial_lab.policies.BALANCERS`."""
+    memory: Path | None = None
+    """Where controllers keep what they learn, each policy's for its next one; forgotten if None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +115,7 @@ def start_front(
         cores=pool.harness_cores,
         percentile=pool.percentile,
         guests=pool.guests,
+        memory=_memory_of(pool, policy),
     )
     wait_for_port(Address(controlled.LOOPBACK, port), children)
     controlled.await_samples(children, control, policy.interval_s)
@@ -227,6 +230,14 @@ def await_end(generator: subprocess.Popen[bytes], within_s: float) -> None:
         generator.wait(timeout=within_s)
     except subprocess.TimeoutExpired:
         raise LabError(f"loadgen: still running {within_s:g} s after the load's end") from None
+
+
+def _memory_of(pool: Pool, policy: Policy) -> Path | None:
+    if pool.memory is None:
+        return None
+    memory = pool.memory / policy.name
+    memory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return memory
 
 
 def _api_host(pool: Pool) -> str:
