@@ -6,8 +6,8 @@ arrivals and the same costs of requests.  Controllers learn once, before the fir
 have bootstrap 95 % intervals over pieces of five seconds, the same ones of both policies.
 
 ``python -m benchmarks.matrix --json`` measures what ``benchmarks/results/matrix.json`` lacks until
-``--minutes`` are over, and goes on where it ended; ``--cell cpu/0.5/0.5`` measures that one anew and
-prints its ratios.  Root, and nothing else on the computer, please.
+``--minutes`` are over, and goes on where it ended; ``--cell cpu/0.5/0.5`` measures that one anew
+and prints its ratios.  Root, and nothing else on the computer, please.
 
 ``cells``
     By cell: P50 to P99 and the mean of each policy during contention, ratios of P90, requests and
