@@ -34,7 +34,12 @@ _TOLD_S = 5.0
 RIVALS = Path(__file__).with_name("rivals.lua")
 """Policies that HAProxy does not have, for comparison."""
 
-_RIVAL = """\
+_IN_GLOBAL = f"""\
+    setenv RIVAL {{rival}}
+    setenv RIVAL_SERVICE {SERVICE}
+    lua-load-per-thread {RIVALS}"""
+
+_IN_BACKEND = """\
     use-server %[lua.rival] if TRUE
     http-response lua.rival_done"""
 
@@ -121,7 +126,7 @@ global
     maxconn 8000
     nbthread 1
 {dial.in_global}
-{f"    lua-load-per-thread {RIVALS} {rival} {SERVICE}" if rival else ""}
+{_IN_GLOBAL.format(rival=rival) if rival else ""}
 {dial.section if log_port else ""}
 defaults
     mode http
@@ -140,7 +145,7 @@ backend {SERVICE}
     balance {balance}
 {"    option http-server-close" if new_connections else ""}
 {"    http-reuse never" if new_connections else ""}
-{_RIVAL if rival else ""}
+{_IN_BACKEND if rival else ""}
 {lines}"""
 
 

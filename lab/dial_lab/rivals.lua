@@ -1,6 +1,8 @@
--- Policies that HAProxy does not have, chosen by the first argument, for one backend (the second).
+-- Policies that HAProxy does not have, for one backend; HAProxy 2.6 gives a script no arguments.
 --
---   lua-load-per-thread rivals.lua POLICY SERVICE          in global
+--   setenv RIVAL POLICY                                    in global
+--   setenv RIVAL_SERVICE BACKEND
+--   lua-load-per-thread rivals.lua
 --   use-server %[lua.rival] if TRUE                        in the backend
 --   http-response lua.rival_done                           in the backend
 --
@@ -15,7 +17,7 @@
 --              hot.  The cold one of the lowest latency, by what took as many in flight; if
 --              all are hot the one with least in flight.  (Wydrowski et al., NSDI 2024.)
 
-local policy, service = ...
+local policy, service = os.getenv("RIVAL"), os.getenv("RIVAL_SERVICE")
 
 local TAU_S = 10.0 -- Finagle's default decay time
 local HOT_QUANTILE = 2 ^ -0.25 -- 0.84: Prequal's Q_RIF
