@@ -164,6 +164,7 @@ public class DialInstanceSelector extends BalancedInstanceSelector {
     // New segments only, for which no replica need be online yet.
     Map<String, String> optional = null;
     List<SegmentInstanceCandidate> lastReplicas = null;
+    double[] upTo = null;
     int last = 0;
     int lastPool = 0;
     int inLastPool = 0;
@@ -174,13 +175,17 @@ public class DialInstanceSelector extends BalancedInstanceSelector {
       if (replicas == null) {
         continue; // reported as unavailable by the caller
       }
+      boolean isOther = !sameServers(replicas, lastReplicas);
+      if (isOther) {
+        upTo = upTo(replicas, weights);
+        lastReplicas = replicas;
+      }
       if (perSegment) {
         state = Draw.next(state);
       }
       // With one u for all segments the same replicas give the same choice.
-      if (perSegment || !sameServers(replicas, lastReplicas)) {
-        last = pick(replicas, weights, Draw.unit(state));
-        lastReplicas = replicas;
+      if (perSegment || isOther) {
+        last = pick(upTo, Draw.unit(state));
       }
       SegmentInstanceCandidate replica = replicas.get(last);
       if (replica.getPool() != lastPool && inLastPool > 0) {
@@ -228,34 +233,46 @@ public class DialInstanceSelector extends BalancedInstanceSelector {
   }
 
   /**
-   * Index of the replica that u falls to.
+   * Sums of the replicas' weights, each with all before it; of even ones where all are 0.
    *
    * @param weights in force, or {@code null} for even ones
-   * @param u in [0, 1)
    */
-  static int pick(List<SegmentInstanceCandidate> replicas, Weights weights, double u) {
-    int n = replicas.size();
+  static double[] upTo(List<SegmentInstanceCandidate> replicas, Weights weights) {
+    double[] upTo = new double[replicas.size()];
     double sum = 0.0;
     if (weights != null) {
-      for (int i = 0; i < n; i++) {
+      for (int i = 0; i < upTo.length; i++) {
         sum += weights.of(replicas.get(i).getInstance());
+        upTo[i] = sum;
       }
     }
     if (!(sum > 0.0)) {
-      return (int) (u * n);
-    }
-    double left = u * sum;
-    int lastWithWeight = 0;
-    for (int i = 0; i < n; i++) {
-      double weight = weights.of(replicas.get(i).getInstance());
-      if (weight > 0.0) {
-        if (left < weight) {
-          return i;
-        }
-        left -= weight;
-        lastWithWeight = i;
+      for (int i = 0; i < upTo.length; i++) {
+        upTo[i] = i + 1;
       }
     }
-    return lastWithWeight; // rounding: u times the sum may come to the whole sum
+    return upTo;
+  }
+
+  /**
+   * Index of the replica that u falls to.
+   *
+   * @param upTo of the replicas
+   * @param u in [0, 1)
+   */
+  static int pick(double[] upTo, double u) {
+    int last = upTo.length - 1;
+    double sum = upTo[last];
+    double wanted = u * sum;
+    for (int i = 0; i < last; i++) {
+      if (wanted < upTo[i]) {
+        return i;
+      }
+    }
+    // Rounding: u times the sum may come to the whole sum, and the last one may have weight 0.
+    while (last > 0 && wanted >= sum && upTo[last - 1] == sum) {
+      last--;
+    }
+    return last;
   }
 }
