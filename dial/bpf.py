@@ -22,13 +22,14 @@ from dataclasses import dataclass
 
 from dial.errors import DialError
 
-SCHED_CLS, CGROUP_SKB, RAW_TRACEPOINT = 3, 8, 17
+SCHED_CLS, XDP, CGROUP_SKB, RAW_TRACEPOINT = 3, 6, 8, 17
 """Kinds of programs."""
 
 INGRESS, EGRESS = 0, 1
 """Where a ``CGROUP_SKB`` program is attached."""
 
-_TCX_INGRESS = 46
+_XDP, _TCX_INGRESS = 37, 46
+_DRIVER_MODE = 4
 
 HASH, ARRAY, PER_CPU_ARRAY = 1, 2, 6
 """Kinds of maps."""
@@ -229,19 +230,21 @@ def attach_to_cgroup(program: int, directory: str, where: int) -> int:
         os.close(group)
 
 
-def attach_to_device(program: int, device: str) -> int:
-    """Run a ``SCHED_CLS`` program for what a device receives; returns the link.
+def attach_to_device(kind: int, program: int, device: str) -> int:
+    """Run an ``XDP`` or ``SCHED_CLS`` program for what a device receives; returns the link.
 
     Raises
     ------
     BpfError
-        If there is no such device, or the kernel (before 6.6) knows no such links.
+        If there is no such device, its driver has no XDP (or somebody else's is there), or the
+        kernel (before 6.6 for ``SCHED_CLS``) knows no such links.
     """
     try:
         index = socket.if_nametoindex(device)
     except OSError as error:
         raise BpfError(f"{device}: {error.strerror}") from error
-    attr = struct.pack("<IIII", program, index, _TCX_INGRESS, 0)
+    where, flags = (_XDP, _DRIVER_MODE) if kind == XDP else (_TCX_INGRESS, 0)
+    attr = struct.pack("<IIII", program, index, where, flags)
     return _syscall(_LINK_CREATE, attr, f"attaching to {device}", None)
 
 

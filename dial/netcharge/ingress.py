@@ -1,9 +1,10 @@
 """Drops the packets of a service that is in debt, before they cost anything.
 
 A throttled service goes on receiving, and its packets go on costing others (Iron, 3.2).  Iron
-stops polling the queue of the NIC; at user level the first place is the ingress of the device,
-where a program looks at the destination port alone (``BPF_PROG_TYPE_SCHED_CLS``, Linux 6.6): a
-packet that is dropped there has not been through IP, UDP or TCP, nor woken anybody.
+stops polling the queue of the NIC; at user level the first place is the driver itself (XDP, Linux
+5.9), before a packet is steered to the core of those whom it would cost, and where the driver
+has no XDP, the ingress of the device (``BPF_PROG_TYPE_SCHED_CLS``, Linux 6.6), before IP, UDP and
+TCP.  A program there looks at the destination port alone.
 
 IPv4 without options only.  What cannot be read is never dropped, and nothing is when the process
 has gone: the kernel detaches the program with it.
@@ -14,18 +15,29 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 from dial import bpf
 
-_DATA, _DATA_END = 76, 80
-"""Offsets in ``struct __sk_buff``."""
+
+@dataclass(frozen=True, slots=True)
+class _Hook:
+    """Where a program is attached: offsets of both ends of the packet, and what to return."""
+
+    kind: int
+    data: int
+    data_end: int
+    drop: int
+    go_on: int
+
+
+_HOOKS = (_Hook(bpf.XDP, 0, 4, drop=1, go_on=2), _Hook(bpf.SCHED_CLS, 76, 80, drop=2, go_on=-1))
+"""``struct xdp_md`` and ``struct __sk_buff``; earliest first.  -1 is ``TCX_NEXT``."""
 
 _ETHERTYPE, _VERSION_AND_LENGTH, _PORT, _HEADERS = 12, 14, 36, 38
 """Offsets in a frame: Ethernet 14 bytes, IPv4 20, then the destination port in bytes 2 and 3."""
 
 _IPV4, _NO_OPTIONS = 0x0800, 0x45
-_NEXT, _DROP = -1, 2
-"""``TCX_NEXT`` leaves the packet to whoever else looks; ``TCX_DROP``."""
 
 
 class Ingress:
@@ -50,11 +62,14 @@ class Ingress:
         self._state = bpf.create_map(bpf.HASH, 2, max(1, len(every)))  # closed, dropped
         for port in every:
             self._state.put(socket.htons(port), [0, 0])
-        program = bpf.load_program(bpf.SCHED_CLS, self._program())
-        try:
-            self._link = bpf.attach_to_device(program, device)
-        finally:
-            os.close(program)
+        *early, last = _HOOKS
+        for hook in early:
+            try:
+                self._link = self._attach(hook, device)
+            except bpf.BpfError:
+                continue
+            return
+        self._link = self._attach(last, device)
 
     def close_for(self, services: Iterable[str]) -> None:
         """Drop the packets of these services from now on, and of no others."""
@@ -75,11 +90,18 @@ class Ingress:
         os.close(self._link)
         self._state.close()
 
-    def _program(self) -> list[bytes]:
+    def _attach(self, hook: _Hook, device: str) -> int:
+        program = bpf.load_program(hook.kind, self._program(hook))
+        try:
+            return bpf.attach_to_device(hook.kind, program, device)
+        finally:
+            os.close(program)
+
+    def _program(self, hook: _Hook) -> list[bytes]:
         drop = [
             bpf.mov(bpf.R1, 1),
             bpf.atomic_add(bpf.R0, 8, bpf.R1),
-            bpf.mov(bpf.R0, _DROP),
+            bpf.mov(bpf.R0, hook.drop),
             bpf.LEAVE,
         ]
         look_up = [
@@ -97,8 +119,8 @@ class Ingress:
         # The address of the map is two instructions in one.
         rest = len(look_up) + 1
         return [
-            bpf.load(bpf.R7, bpf.R1, _DATA, size=4),
-            bpf.load(bpf.R8, bpf.R1, _DATA_END, size=4),
+            bpf.load(bpf.R7, bpf.R1, hook.data, size=4),
+            bpf.load(bpf.R8, bpf.R1, hook.data_end, size=4),
             bpf.copy(bpf.R2, bpf.R7),
             bpf.add(bpf.R2, _HEADERS),
             bpf.skip_if_more(bpf.R2, bpf.R8, rest + 4),
@@ -107,6 +129,6 @@ class Ingress:
             bpf.load(bpf.R2, bpf.R7, _VERSION_AND_LENGTH, size=1),
             bpf.skip_if(bpf.R2, _NO_OPTIONS, rest, equal=False),
             *look_up,
-            bpf.mov(bpf.R0, _NEXT),
+            bpf.mov(bpf.R0, hook.go_on),
             bpf.LEAVE,
         ]

@@ -17,7 +17,7 @@ At user level
 
 Regimes
     no network
-        The quota is what was configured, whatever was left over before.
+        The quota is what was configured, and what was left of the last one.
     a flooded group
         Its quota falls by what its packets cost; what a period could not pay is owed in the
         next, up to ten of them.
@@ -32,6 +32,8 @@ Departures
       debt before they cost anything, so that no debt grows; where that is not possible a burst
       must not stop a service for longer than two seconds.
     * Credit is at most one quota, for the same reason the other way round.
+    * What is left of a quota is kept for the next period, up to one quota.  The scheduler knows
+      who idled; accounts do not tell it from who was kept from running by somebody's packets.
 """
 
 from __future__ import annotations
@@ -40,10 +42,6 @@ from dataclasses import dataclass, replace
 
 MOST_DEBT_PERIODS = 10
 """Of 200 ms: two seconds."""
-
-_UNUSED = 0.05
-"""Part of a quota that may be left over by whoever uses it up: accounts and quota are read at
-moments of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,13 +153,13 @@ def period(account: Account, quota: float, used: float, cpuusage: float) -> Acco
     6.0
     """
     left = account.rt_remain - used
-    idled = left > _UNUSED * quota
-    account = replace(account, rt_remain=min(0.0, left))
-    account = global_refill(account, quota, idled=idled)
+    kept = min(max(0.0, left), quota)
+    account = Account(account.runtime, account.gained + kept, min(0.0, left))
+    account = global_refill(account, quota, idled=False)
     # Twice the quota: what was gained is given with the quota, not after it.
     account = local_refill(account, cpuusage, 2.0 * quota)
     return replace(
         account,
-        runtime=max(account.runtime, -MOST_DEBT_PERIODS * quota),
+        runtime=min(max(account.runtime, -MOST_DEBT_PERIODS * quota), quota),
         gained=min(account.gained, quota),
     )

@@ -69,7 +69,12 @@ def quotas(charges: list[float], used: list[float] | None = None) -> list[float]
 
 def test_without_a_network_the_quota_is_the_configured_one() -> None:
     assert quotas([0.0] * 4) == [10.0] * 4
-    assert quotas([0.0] * 4, used=[3.0, 0.0, 10.0, 10.0]) == [10.0] * 4
+    assert quotas([0.0] * 4, used=[10.0] * 4) == [10.0] * 4
+
+
+def test_what_is_left_over_is_kept_for_one_period_and_is_a_quota_at_most() -> None:
+    assert quotas([0.0] * 3, used=[7.0, 13.0, 10.0]) == [13.0, 10.0, 10.0]
+    assert quotas([0.0] * 3, used=[0.0, 0.0, 20.0]) == [20.0, 20.0, 10.0]
 
 
 def test_a_flooded_group_pays_for_its_packets_and_owes_what_it_cannot() -> None:
