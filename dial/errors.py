@@ -13,6 +13,7 @@ is read at night by somebody who has never seen the code::
     |   |-- BalancerRefused       it answered, and said no
     |   |-- UnknownService        it has no pool of that name
     |   `-- StalePlan             a newer plan was already applied
+    |-- LimitError          a limit inside the VM that cannot or must not be written
     `-- LabError            the emulated machines cannot be built here
 """
 
@@ -65,6 +66,10 @@ class UnknownService(BalancerError):
 
 class StalePlan(BalancerError):
     """A plan older than the one in effect was offered."""
+
+
+class LimitError(DialError):
+    """A limit inside the VM that cannot be written, or must not be."""
 
 
 class LabError(DialError):

@@ -151,6 +151,11 @@ class AgentSample:
 
     What steal would be where the hypervisor reports none.
     """
+    net_softirq_cores: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """Time in softirqs for the VM's own packets, whomever they interrupted."""
+    net_softirq_shown_cores: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """Time in the network's softirqs that user and system time above hold already, for whose
+    packets ever."""
     cpu_capacity_cores: Measured
     """CPU the VM may use when nobody contends for it."""
     run_queue_wait_cores: Measured
@@ -174,6 +179,9 @@ class AgentSample:
     """T_f = T_d / (T_e - T_d) of pBox: waiting for one another over all else, 0 and up."""
     top_resource: Named = field(default=NoData("not recorded"), kw_only=True)
     """What most of that waiting was for, as the application or its database names it."""
+    targets_missed_s: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """How long services in this VM have missed their latency targets although what the VM has was
+    divided anew; 0 while they are met, or may yet be.  Load has to go."""
     tcp_segments_out_per_s: Measured
     tcp_retransmits_per_s: Measured
     disk_busy_fraction: Measured
@@ -186,12 +194,21 @@ class AgentSample:
 
     @property
     def cpu_time_cores(self) -> Measured:
-        """User and system CPU time together, or why one of them is missing."""
+        """User and system CPU time together, and what they lack of the network's processing.
+
+        Or why one of the first two is missing.
+        """
         if isinstance(self.cpu_usr_cores, NoData):
             return self.cpu_usr_cores
         if isinstance(self.cpu_sys_cores, NoData):
             return self.cpu_sys_cores
-        return self.cpu_usr_cores + self.cpu_sys_cores
+        used = self.cpu_usr_cores + self.cpu_sys_cores
+        if isinstance(self.net_softirq_cores, NoData):
+            return used
+        shown = self.net_softirq_shown_cores
+        return max(
+            0.0, used + self.net_softirq_cores - (0.0 if isinstance(shown, NoData) else shown)
+        )
 
 
 METRIC_NAMES: tuple[str, ...] = tuple(

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from ipaddress import ip_address
 from random import Random
@@ -63,8 +63,10 @@ def main(argv: Sequence[str]) -> int:
     try:
         options = read_options(argv)
         with _log_to_stderr(logging.WARNING if options.once else logging.INFO), _signals_blocked():
-            sampler = _sampler(options)
-            return _once(options, sampler) if options.once else _push(options, sampler)
+            tree = Tree()
+            with _partition(options, tree) as targets, _charged_quotas(options, tree):
+                sampler = _sampler(options, tree, targets)
+                return _once(options, sampler) if options.once else _push(options, sampler)
     except SettingError as error:
         sys.stderr.write(f"dial agent: {error}\n")
         return _BAD_USAGE
@@ -72,8 +74,7 @@ def main(argv: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else 0
 
 
-def _sampler(options: Options) -> Sampler:
-    tree = Tree()
+def _sampler(options: Options, tree: Tree, targets: Collector[Any] | NoData) -> Sampler:
     named = options.pids or options.pid_files or options.process_names
     processes = (
         Processes(tree, options.pids, options.pid_files, options.process_names) if named else None
@@ -95,7 +96,44 @@ def _sampler(options: Options) -> Sampler:
         absent["top_resource"] = deferral
     else:
         collectors.append(deferral)
+    if isinstance(targets, NoData):
+        absent["targets_missed_s"] = targets
+    else:
+        collectors.append(targets)
+    charge = _net_charge(options, tree)
+    if isinstance(charge, NoData):
+        absent |= dict.fromkeys(("net_softirq_cores", "net_softirq_shown_cores"), charge)
+    else:
+        collectors.append(charge)
     return Sampler(collectors, absent, time.time, time.monotonic)
+
+
+def _charged_quotas(options: Options, tree: Tree) -> AbstractContextManager[object]:
+    if options.net_charge_quotas is None or options.once:
+        return nullcontext()
+    from dial.netcharge.run import charging  # noqa: PLC0415 - as above
+
+    return charging(options.net_charge_quotas, tree)
+
+
+def _net_charge(options: Options, tree: Tree) -> Collector[Any] | NoData:
+    if not options.net_charge:
+        return NoData("--net-charge is not given")
+    from dial.netcharge.collect import collector  # noqa: PLC0415 - as above
+
+    return collector(tree, options.cgroup)
+
+
+@contextmanager
+def _partition(options: Options, tree: Tree) -> Iterator[Collector[Any] | NoData]:
+    if options.partition is None or options.once:
+        yield NoData("--partition is not given" if options.partition is None else "--once")
+        return
+    # Most agents need neither it nor the memory that it takes.
+    from dial.partition.run import Targets, partitioning  # noqa: PLC0415
+
+    with partitioning(options.partition, tree, dry_run=options.partition_dry_run) as managed:
+        yield Targets(managed)
 
 
 def _deferral(options: Options, tree: Tree) -> Collector[Any] | NoData:
@@ -179,14 +217,18 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def _log_to_stderr(least: int) -> Iterator[None]:
-    logger = logging.getLogger("dial.agent")
+    loggers = [
+        logging.getLogger(name) for name in ("dial.agent", "dial.netcharge", "dial.partition")
+    ]
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    level = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(least)
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(least)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)

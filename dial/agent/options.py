@@ -32,6 +32,10 @@ class Options:
     pbox_page: str | None
     pbox_owners: tuple[str, ...]
     postgres: str | None
+    partition: str | None
+    partition_dry_run: bool
+    net_charge: bool
+    net_charge_quotas: str | None
     buffer: int
     token_file: str | None
     ca_file: str | None
@@ -103,6 +107,29 @@ def parser() -> argparse.ArgumentParser:
         help="instead of a page: PostgreSQL server whose wait events to read, such as service=app",
     )
     parser.add_argument(
+        "--partition",
+        metavar="FILE",
+        help="divide CPU, memory and more among this VM's own services so that all meet their "
+        "latency targets, as the file says; every limit is put back at the end",
+    )
+    parser.add_argument(
+        "--partition-dry-run",
+        action="store_true",
+        help="with --partition: log what would be written, and write nothing",
+    )
+    parser.add_argument(
+        "--net-charge",
+        action="store_true",
+        help="count network processing in softirqs, which no accounting shows, as the VM's own "
+        "use of its CPU; by eBPF, else by packets times a calibrated cost",
+    )
+    parser.add_argument(
+        "--net-charge-quotas",
+        metavar="FILE",
+        help="charge the CPU quotas of this VM's services for their packets, as the file says; "
+        "every quota is put back at the end",
+    )
+    parser.add_argument(
         "--buffer",
         type=int,
         default=120,
@@ -147,6 +174,10 @@ def read_options(argv: Sequence[str]) -> Options:
         pbox_page=given.pbox_page,
         pbox_owners=tuple(given.pbox_owner),
         postgres=given.postgres,
+        partition=given.partition,
+        partition_dry_run=given.partition_dry_run,
+        net_charge=given.net_charge,
+        net_charge_quotas=given.net_charge_quotas,
         buffer=given.buffer,
         token_file=given.token_file,
         ca_file=given.ca_file,
@@ -179,14 +210,22 @@ def _check(options: Options, scope: str | None) -> None:
         if pid < 1:
             raise SettingError(f"--pid {pid}: allowed: 1 or more")
     _check_deferral(options)
-    if (options.cert_file is None) != (options.key_file is None):
-        raise SettingError("--cert-file and --key-file: give both or neither")
+    _check_pairs(options)
     if options.once:
         return
     if options.controller is None or options.backend is None:
         raise SettingError("--controller and --backend are needed, unless with --once")
     if not 1 <= len(options.backend) <= _MOST_NAME_CHARS:
         raise SettingError(f"--backend {options.backend[:40]!r}: allowed: 1 to 256 characters")
+
+
+def _check_pairs(options: Options) -> None:
+    if options.partition_dry_run and options.partition is None:
+        raise SettingError("--partition-dry-run: needs --partition FILE")
+    if options.partition is not None and options.net_charge_quotas is not None:
+        raise SettingError("--net-charge-quotas: not allowed with --partition; both write quotas")
+    if (options.cert_file is None) != (options.key_file is None):
+        raise SettingError("--cert-file and --key-file: give both or neither")
 
 
 def _check_deferral(options: Options) -> None:

@@ -17,6 +17,7 @@ from typer.exceptions import TyperException
 
 from dial.errors import DialError, LabError
 from dial_lab import picture, table
+from dial_lab.inside import INSIDE
 from dial_lab.live import View
 from dial_lab.policies import BALANCERS, DEFAULT_POLICIES, POLICIES, policy
 from dial_lab.run import MACHINES, Outcome, Request, execute
@@ -47,6 +48,8 @@ def list_all() -> None:
     console.print("scenarios")
     for each in SCENARIOS.values():
         console.print(f"  {each.name:<12} {each.text}")
+    for name, (text, _) in INSIDE.items():
+        console.print(f"  {name:<12} {text}")
     console.print("policies")
     for one in POLICIES.values():
         ticks = f", weights by a controller every {one.interval_s:g} s" if one.interval_s else ""
@@ -87,6 +90,14 @@ def run(
     ] = None,
 ) -> None:
     """Run policies against each other on the same machines, with the same requests."""
+    if name in INSIDE:
+        if policies:
+            raise LabError(f"--policy {policies[0]}: {name} has none; it compares managements")
+        report = json.dumps({"scenario": name, **INSIDE[name][1](seconds, seed)}, indent=1)
+        if report_file is not None:
+            report_file.write_text(report + "\n", encoding="utf-8")
+        sys.stdout.write(report + "\n")
+        return
     if lb not in BALANCERS:
         raise LabError(f"--lb {lb}: not supported; allowed: {', '.join(BALANCERS)}")
     request = Request(

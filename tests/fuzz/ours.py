@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import math
 import re
+import tempfile
 from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from dial.classifier import Branch, Leaf
 from dial.controller.recording import Recording
-from dial.errors import DialError, IntakeError, ModelError, RecordingError, SettingError
+from dial.errors import DialError, IntakeError, LimitError, ModelError, RecordingError, SettingError
 from dial.intake.samples import MAX_INTERVAL_S, MAX_SAMPLES, MAX_VALUE, REASONS, decode_batch
 from dial.lease import LeaseFile
 from dial.model import ModelDocument, load_model, save_model
+from dial.netcharge.settings import read_settings as read_charge
+from dial.partition.guardian import put_back
+from dial.partition.settings import read_settings as read_partition
 from dial.settings import load_settings
 from dial.types import METRIC_NAMES, NoData, Observation, Plan
 
@@ -111,4 +115,46 @@ def lease(data: bytes) -> bool:
     assert found is not None
     assert found.service == SERVICE
     assert 0.0 < found.expires_s < math.inf
+    return True
+
+
+def partition_file(data: bytes) -> bool:
+    """Which services share a VM, and by which targets."""
+    with file_of(data) as path:
+        try:
+            found = read_partition(str(path))
+        except SettingError as error:
+            return refused(error, str(path), "allowed: ")
+    assert found.journal.startswith("/")
+    assert ".." not in found.subtree.split("/")
+    for service in found.services:
+        assert "/" not in service.name
+        assert service.target_ms is None or 0.0 < service.target_ms < math.inf
+        assert (service.source is None) == (service.target_ms is None)
+    return True
+
+
+def charge_file(data: bytes) -> bool:
+    """Whose quota pays for whose packets."""
+    with file_of(data) as path:
+        try:
+            found = read_charge(str(path))
+        except SettingError as error:
+            return refused(error, str(path), "allowed: ")
+    assert found.ports
+    assert all(1 <= port <= 65_535 for own in found.ports.values() for port in own)
+    return True
+
+
+def limit_journal(data: bytes) -> bool:
+    """What an agent that was killed has left; nothing but its own groups' files is written."""
+    removed: list[str] = []
+    with file_of(data) as path, tempfile.TemporaryDirectory(prefix="dial-fuzz-") as root:
+        try:
+            complaints = put_back(path, removed.append, root)
+        except LimitError as error:
+            return refused(error, "journal")
+        assert not any(Path(root).iterdir())
+    assert all(complaint.isprintable() for complaint in complaints)
+    assert all(device.isprintable() for device in removed)
     return True

@@ -32,7 +32,16 @@ from .haproxy import (
     show_servers,
     show_stat,
 )
-from .ours import agent_json, lease, model, recording, settings
+from .ours import (
+    agent_json,
+    charge_file,
+    lease,
+    limit_journal,
+    model,
+    partition_file,
+    recording,
+    settings,
+)
 from .pinot import pinot_files, pinot_options, query_log, weight_document
 
 Target = Callable[[bytes], bool]
@@ -58,6 +67,9 @@ TARGETS: dict[str, Target] = {
         settings,
         recording,
         lease,
+        partition_file,
+        charge_file,
+        limit_journal,
         query_log,
         weight_document,
         pinot_files,

@@ -1,0 +1,275 @@
+"""Twice a second: how each service does, what moves, and the limits that follow.
+
+The only place of this package that waits.  Whatever goes wrong in it (a limit that the kernel
+refuses, a defect) ends the partition, not the agent, and puts every limit back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from threading import Event, Thread
+
+from dial.agent.files import Unavailable
+from dial.agent.loop import next_deadline_s
+from dial.errors import LimitError
+from dial.partition.egress import Egress
+from dial.partition.groups import GroupUse
+from dial.partition.journal import Journal, Limits
+from dial.partition.knobs import Knob
+from dial.partition.latency import Source, Window
+from dial.partition.parties import Decision, Reading, State, step
+from dial.partition.resources import Machine, Resource
+from dial.types import Measured, NoData
+
+_log = logging.getLogger(__name__)
+
+INTERVAL_S = 0.5
+"""Between two decisions: the paper's, so that a percentile has enough requests (4.3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Managed:
+    """One service: what is read of it, and what is set.
+
+    Attributes
+    ----------
+    name
+        Of the service.
+    window
+        Its latency; ``None`` for a best-effort job.
+    source
+        Where that comes from.
+    use
+        Of its cgroup.
+    knobs
+        By resource that is divided.
+    """
+
+    name: str
+    window: Window | None
+    source: Source | None
+    use: GroupUse
+    knobs: Mapping[Resource, Knob]
+
+
+class Manager:
+    """Decides and writes until told to stop.
+
+    Parameters
+    ----------
+    machine
+        What is divided, and among whom.
+    unit_sizes
+        How much one unit of each resource is: cores, bytes, bytes a second.
+    state
+        To begin with.
+    services
+        The same as the machine's.
+    limits
+        Writes.
+    journal
+        Remembers what was there; ``None`` for a dry run, which says what it would do and writes
+        nothing.
+    egress
+        Adjusts shares of a network device, if they are divided.
+    monotonic_s
+        A clock that never steps.
+    draw
+        Gives random numbers in [0, 1).
+    """
+
+    def __init__(
+        self,
+        machine: Machine,
+        unit_sizes: Mapping[Resource, float],
+        state: State,
+        services: Sequence[Managed],
+        limits: Limits,
+        *,
+        journal: Journal | None,
+        egress: Egress | None,
+        monotonic_s: Callable[[], float],
+        draw: Callable[[], float],
+    ) -> None:
+        self._machine = machine
+        self._unit_sizes = unit_sizes
+        self._state = state
+        self._services = services
+        self._limits = limits
+        self._journal = journal
+        self._egress = egress
+        self._monotonic_s = monotonic_s
+        self._draw = draw
+        self._recorded: set[tuple[str, Resource]] = set()
+        self._applied: dict[tuple[str, Resource], int] = {}
+        self._read_at_start: dict[str, int] = {}
+        self._said = ""
+        self._complained: set[str] = set()
+        self._ended = Event()
+        self._thread: Thread | None = None
+
+    @property
+    def state(self) -> State:
+        """Of the last decision."""
+        return self._state
+
+    def missed_s(self) -> Measured:
+        """For how long targets have been missed that partitioning could not meet.
+
+        Raises nothing.  0 while all are met, or while there is hope: before the last resort.
+        """
+        if self._ended.is_set():
+            return NoData("the partition has ended, see the agent's log")
+        state = self._state
+        if state.relief is None or state.missed_since_s is None:
+            return 0.0
+        return max(0.0, self._monotonic_s() - state.missed_since_s)
+
+    def start(self) -> None:
+        """Begin, in a thread of its own."""
+        self._thread = Thread(target=self._run, name="partition", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and put every limit back."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def once(self) -> None:
+        """Read, decide and write once.
+
+        Raises
+        ------
+        LimitError
+            If a limit cannot be written.
+        """
+        now_s = self._monotonic_s()
+        readings = {service.name: self._reading(service, now_s) for service in self._services}
+        decision = step(self._machine, self._state, readings, now_s, self._draw())
+        if self._journal is None:
+            self._tell(decision)
+            return
+        if decision.moves:
+            _log.info("partition: %s", decision.reason)
+        if decision.state.relief and self._state.relief is None:
+            _log.warning(
+                "partition: targets are missed whatever is moved; the controller is asked to "
+                "move load of %s away",
+                decision.state.relief,
+            )
+        self._state = decision.state
+        self._apply()
+        if self._egress is not None:
+            self._egress.adjust(INTERVAL_S)
+
+    def put_back(self) -> None:
+        """Put every limit back."""
+        self._ended.set()
+        if self._journal is None:
+            return
+        for complaint in self._journal.undo():
+            _log.error("partition: not put back: %s", complaint)
+        self._journal.close()
+        if self._egress is not None:
+            self._egress.close()
+
+    def _run(self) -> None:
+        start_s = self._monotonic_s()
+        try:
+            if self._journal is not None:
+                self._apply()
+            while True:
+                now_s = self._monotonic_s()
+                if self._ended.wait(next_deadline_s(start_s, INTERVAL_S, now_s) - now_s):
+                    break
+                self.once()
+        except LimitError as error:
+            _log.error("partition: %s; it ends", error)
+        # A defect must not leave limits behind; it is logged, and the agent goes on sampling.
+        except Exception:  # noqa: BLE001 - see above
+            _log.exception("partition: defect; it ends")
+        finally:
+            self.put_back()
+
+    def _reading(self, service: Managed, now_s: float) -> Reading:
+        latency_ms: Measured = NoData("a best-effort job has no target")
+        if service.window is not None and service.source is not None:
+            try:
+                service.window.add(now_s, service.source.poll())
+                latency_ms = service.window.latency_ms()
+            except Unavailable as error:
+                latency_ms = NoData(str(error))
+                self._complain(f"{service.name}: {error}")
+        return Reading(latency_ms, self._memory_slack(service), self._reads_disk(service))
+
+    def _memory_slack(self, service: Managed) -> Measured:
+        if Resource.MEMORY not in self._machine.totals:
+            return NoData("memory is not divided")
+        units = self._state.shares[service.name][Resource.MEMORY]
+        try:
+            return units * self._unit_sizes[Resource.MEMORY] - service.use.memory_bytes()
+        except Unavailable as error:
+            return NoData(str(error))
+
+    def _reads_disk(self, service: Managed) -> bool:
+        try:
+            read = service.use.disk_read_bytes()
+        except Unavailable:
+            return False  # then its memory is protected as that of an in-memory service
+        return read > self._read_at_start.setdefault(service.name, read)
+
+    def _apply(self) -> None:
+        """Write the limits that differ, those that shrink first."""
+        wanted = {
+            (name, resource): units
+            for name, shares in self._state.shares.items()
+            for resource, units in shares.items()
+        }
+        changed = [key for key, units in wanted.items() if self._applied.get(key) != units]
+        changed.sort(key=lambda key: wanted[key] - self._applied.get(key, 0))
+        for key in changed:
+            if self._put(*key, wanted[key]):
+                self._applied[key] = wanted[key]
+            else:
+                self._applied.pop(key, None)
+
+    def _put(self, name: str, resource: Resource, units: int) -> bool:
+        """Write one limit; false if its group is not there now."""
+        knob = next(service for service in self._services if service.name == name).knobs[resource]
+        try:
+            if self._journal is not None and (name, resource) not in self._recorded:
+                self._journal.record(knob.restoring())
+                self._recorded.add((name, resource))
+            for write in knob.writes(units * self._unit_sizes[resource]):
+                self._limits.write(write)
+        except (Unavailable, FileNotFoundError):
+            self._complain(f"{name}: its cgroup has gone; its limits wait until it is back")
+            return False
+        return True
+
+    def _tell(self, decision: Decision) -> None:
+        """Say what would be done, once for each that is new; nothing is, so the state stays."""
+        moved = ", ".join(
+            f"1 unit of {move.resource} from {move.giver or 'idle'} to {move.taker or 'idle'}"
+            for move in decision.moves
+        )
+        if moved == self._said:
+            return
+        self._said = moved
+        _log.info("partition, dry run: %s; would move %s", decision.reason, moved or "nothing")
+        after = replace(self._state, shares=decision.state.shares)
+        for service in self._services:
+            for resource, knob in service.knobs.items():
+                for write in knob.writes(
+                    after.shares[service.name][resource] * self._unit_sizes[resource]
+                ):
+                    self._limits.check(write)
+                    _log.info("partition, dry run: would write %r to %s", write.text, write.path)
+
+    def _complain(self, message: str) -> None:
+        if message not in self._complained:
+            self._complained.add(message)
+            _log.warning("partition: %s", message)

@@ -1,0 +1,73 @@
+"""The partition as a part of the agent: begun and ended with it, and told in its samples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+
+from dial.agent.files import Tree
+from dial.errors import LimitError, SettingError
+from dial.partition.build import manager
+from dial.partition.guardian import guarded
+from dial.partition.manager import Manager
+from dial.partition.settings import read_settings
+from dial.types import Measured
+
+
+@contextmanager
+def partitioning(path: str, tree: Tree, *, dry_run: bool) -> Iterator[Manager]:
+    """Partition by a file while the context lasts; every limit is put back at its end.
+
+    Parameters
+    ----------
+    path
+        Of the settings.
+    tree
+        Where to read.
+    dry_run
+        Say what would be done, and write nothing.
+
+    Raises
+    ------
+    SettingError
+        If the file, a group or the journal cannot be used.
+    """
+    settings = read_settings(path)
+    try:
+        managed = manager(settings, tree, dry_run=dry_run)
+    except LimitError as error:
+        raise SettingError(f"--partition: {error}") from error
+    with nullcontext() if dry_run else guarded(settings.journal):
+        managed.start()
+        try:
+            yield managed
+        finally:
+            managed.stop()
+
+
+class Targets:
+    """Tells the controller of targets that this VM cannot meet with what it has.
+
+    Parameters
+    ----------
+    managed
+        Knows.
+    """
+
+    metrics = ("targets_missed_s",)
+
+    def __init__(self, managed: Manager) -> None:
+        self._managed = managed
+
+    def read(self) -> Measured:
+        """Return for how long targets have been missed."""
+        return self._managed.missed_s()
+
+    def rates(
+        self,
+        before: Measured,  # noqa: ARG002 - the signature of every Collector
+        after: Measured,
+        interval_s: float,  # noqa: ARG002
+    ) -> dict[str, Measured]:
+        """Return the newer reading: a level, not a counter."""
+        return {"targets_missed_s": after}
