@@ -323,7 +323,8 @@ class Seconds:
         places = np.flatnonzero(changes)
         read = [self._read(bytes(buffer.bytes[at : at + _DATE])) for at in start[places].tolist()]
         values = np.array([np.nan if one is None else one for one in read])
-        return values[np.cumsum(changes) - 1]
+        of_each: NDArray[np.float64] = values[np.cumsum(changes) - 1]
+        return of_each
 
 
 _DATE = len(b"20/Nov/2026:22:14:15")
