@@ -10,9 +10,13 @@ import json
 from dataclasses import dataclass
 from enum import Enum
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from dial.errors import SettingError
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 SAMPLES_PATH = "/v1/samples"
 
@@ -175,7 +179,19 @@ def _connection(
 ) -> HTTPConnection:
     if not endpoint.secure:
         return HTTPConnection(endpoint.host, endpoint.port, timeout=timeout_s)
-    import ssl  # noqa: PLC0415 - only for https
+    context = tls_context(ca_file, cert_file, key_file)
+    return HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout_s, context=context)
+
+
+def tls_context(ca_file: str | None, cert_file: str | None, key_file: str | None) -> SSLContext:
+    """Whom to trust, and who we are.
+
+    Raises
+    ------
+    SettingError
+        If one of these files cannot be used.
+    """
+    import ssl  # noqa: PLC0415 - only where it is wanted
 
     try:
         context = ssl.create_default_context(cafile=ca_file)
@@ -189,7 +205,7 @@ def _connection(
             raise SettingError(
                 f"--cert-file {cert_file}, --key-file {key_file}: cannot be used: {error}"
             ) from error
-    return HTTPSConnection(endpoint.host, endpoint.port, timeout=timeout_s, context=context)
+    return context
 
 
 def _kind(answer: HTTPResponse) -> Kind:
