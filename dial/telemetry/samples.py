@@ -21,6 +21,8 @@ def merge_samples(samples: Sequence[AgentSample]) -> AgentSample | NoData:
     if not samples:
         return NoData("no sample from an agent in this tick")
     newest = samples[-1]
+    if len(samples) == 1:
+        return newest
     intervals_s = [sample.interval_s for sample in samples]
     columns = zip(*map(_METRICS, samples), strict=True)
     merged = {
