@@ -36,7 +36,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
-from benchmarks.support.fleet_load import PEAK_RPS, names_of
+from benchmarks.support.fleet_load import NEIGHBOUR, PEAK_RPS, names_of
 from benchmarks.support.harness import machine, report, versions
 from dial import subjects
 from dial.fleet.link import Link, connect
@@ -46,6 +46,7 @@ from dial.settings import FleetSettings
 _DIAL = str(Path(sys.executable).with_name("dial"))
 _SERVICE = "app"
 _WAIT_S = 90.0
+_LEARN_TICKS = 15
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
 
 
@@ -139,6 +140,9 @@ async def _measure(
     sending = _started(
         processes, [*load, "agents", url, _SERVICE, str(agents), "0"], folder / "agents.out"
     )
+    learnt = len(watch.ticks) + _LEARN_TICKS
+    await _until(lambda: len(watch.ticks) >= learnt, "the quiet past is learnt")
+    (folder / NEIGHBOUR).touch()
     await _until(lambda: watch.shifted, "load leaves the victim")
     await asyncio.sleep(5.0)
     used_s = _cpu_s(started["dial-1"]), _cpu_s(server)

@@ -5,7 +5,8 @@
 
 Each agent is the product's own client on a connection of its own, at 1 Hz; what it says is what an
 agent of a quiet VM says.  A reader is the product's own, beside a balancer in memory whose servers
-answer as M/M/1 would; a neighbour takes half of server 0 from the twentieth interval on.
+answer as M/M/1 would; a neighbour takes half of server 0 while there is a file ``neighbour`` beside
+the configuration.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from dial.types import (
 PEAK_RPS = 100.0
 RATE_PER_S = 40.0
 RHO_BG = 0.5
-_NEIGHBOUR_FROM = 20
+NEIGHBOUR = "neighbour"
 _ABSENT: dict[str, object] = dict.fromkeys(METRIC_NAMES, NoData("not measured"))
 _MEANING = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=256, zero_drains=True)
 
@@ -105,15 +106,15 @@ class MemoryBalancer:
 
     name = "memory"
 
-    def __init__(self, count: int, of: int, interval_s: float, seed: int) -> None:
+    def __init__(self, count: int, of: int, interval_s: float, neighbour: Path) -> None:
         self.names = names_of(count)
         self._weights = np.full(count, 100, np.int64)
         self._total = np.zeros(count, np.int64)
         self._rate_per_s = RATE_PER_S / of
         self._of = of
         self._interval_s = interval_s
-        self._random = np.random.default_rng(seed)
-        self._intervals = 0
+        self._random = np.random.default_rng()
+        self._neighbour = neighbour
 
     async def read(self) -> BalancerState:
         """As of now."""
@@ -135,13 +136,12 @@ class MemoryBalancer:
         """An interval's worth at a time."""
         while True:
             await asyncio.sleep(self._interval_s)
-            self._intervals += 1
             yield self._batch()
 
     def _batch(self) -> RequestBatch:
         rate = self._rate_per_s * self._weights / self._weights.mean()
         left = np.full(len(self.names), PEAK_RPS)
-        if self._intervals >= _NEIGHBOUR_FROM:
+        if self._neighbour.exists():
             left[0] *= 1.0 - RHO_BG
         mean_ms = 1e3 / np.maximum(left - rate * self._of, 5.0)
         requests = self._random.poisson(rate * self._interval_s)
@@ -171,8 +171,8 @@ async def read(config: Path, name: str, balancers: int) -> None:
         update={"fleet": settings.fleet.model_copy(update={"name": name})}
     )
     link = await connect(settings.fleet, Counter())
-    seed = sum(name.encode())
-    balancer = MemoryBalancer(len(settings.backends), balancers, settings.interval_s, seed)
+    neighbour = config.with_name(NEIGHBOUR)
+    balancer = MemoryBalancer(len(settings.backends), balancers, settings.interval_s, neighbour)
     reader = Reader(settings, balancer, link, SystemClock())
     await reader.begin()
     async with asyncio.TaskGroup() as tasks:
