@@ -9,12 +9,12 @@ UV      := $(VENV)/bin/uv
 UV_PIN  := 0.13.8
 FUZZ_SECONDS ?= 60
 SUDO    := $(if $(filter 0,$(shell id -u)),,sudo)
-PACKAGES := dial-lb dial-lb-haproxy dial-lb-envoy dial-lb-pinot dial-lab dial-pbox dial-training
+PACKAGES := dial-lb dial-lb-haproxy dial-lb-envoy dial-lb-pinot dial-lab dial-pbox dial-training dial-sim
 EDITABLE := -e . -e lb-adapters/haproxy -e lb-adapters/envoy -e lb-adapters/pinot/python -e pbox/python -e lab
 MANIFESTS := pyproject.toml lb-adapters/haproxy/pyproject.toml lb-adapters/envoy/pyproject.toml \
   lb-adapters/pinot/python/pyproject.toml pbox/python/pyproject.toml lab/pyproject.toml
 PLUGIN   := lb-adapters/pinot/plugin
-EDITABLE_DEV := -e training
+EDITABLE_DEV := -e training -e sim
 COMPILE := $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
   $(PACKAGES:%=--no-emit-package %) --custom-compile-command "make lock" --group build
 
@@ -35,7 +35,7 @@ $(VENV)/.setup: requirements.lock $(MANIFESTS)
 	@$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation $(EDITABLE)
 	@touch $@
 
-$(VENV)/.setup-dev: $(VENV)/.setup requirements-dev.lock training/pyproject.toml $(PLUGIN)/pom.xml
+$(VENV)/.setup-dev: $(VENV)/.setup requirements-dev.lock training/pyproject.toml sim/pyproject.toml $(PLUGIN)/pom.xml
 	@scripts/system-packages dev
 	@$(UV) pip install --quiet --python $(VENV)/bin/python --require-hashes -r requirements-dev.lock
 	@$(UV) pip install --quiet --python $(VENV)/bin/python --no-deps --no-build-isolation $(EDITABLE_DEV)
@@ -45,7 +45,7 @@ $(VENV)/.setup-dev: $(VENV)/.setup requirements-dev.lock training/pyproject.toml
 lock: ## resolve anew into the two lock files (exact versions, hashes, no index)
 	$(COMPILE) $(MANIFESTS) -o requirements.lock
 	$(COMPILE) --group lint --group test --constraint requirements.lock \
-	  $(MANIFESTS) training/pyproject.toml -o requirements-dev.lock
+	  $(MANIFESTS) training/pyproject.toml sim/pyproject.toml -o requirements-dev.lock
 
 demo: setup ## the main job on real parts: out/demo/report.json and out/demo/timeline.png
 	@$(VENV)/bin/dial-lab demo

@@ -12,7 +12,9 @@ is read at night by somebody who has never seen the code::
     |   |-- BalancerUnreachable   nobody answers at the socket
     |   |-- BalancerRefused       it answered, and said no
     |   |-- UnknownService        it has no pool of that name
-    |   `-- StalePlan             a newer plan was already applied
+    |   |-- StalePlan             a newer plan was already applied
+    |   `-- Deposed               another controller of the fleet leads the service
+    |-- FleetError          the fleet's NATS servers cannot be reached or used
     |-- LimitError          a limit inside the VM that cannot or must not be written
     `-- LabError            the emulated machines cannot be built here
 """
@@ -70,6 +72,14 @@ class StalePlan(BalancerError):
 
 class LimitError(DialError):
     """A limit inside the VM that cannot be written, or must not be."""
+
+
+class Deposed(BalancerError):
+    """Another controller of the fleet leads the service; nothing was written."""
+
+
+class FleetError(DialError):
+    """The fleet's NATS servers cannot be reached, or do not offer what is needed."""
 
 
 class LabError(DialError):

@@ -36,7 +36,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Protocol
 
 from pydantic import Field, FiniteFloat, TypeAdapter, ValidationError
 
@@ -110,6 +110,19 @@ class Lease:
 
 
 _LEASE = TypeAdapter(Lease)
+
+
+class LeaseStore(Protocol):
+    """Where a lease is kept."""
+
+    def read(self) -> Lease | None:
+        """The lease, or ``None`` if there is none; raises ``DialError`` where it is unreadable."""
+
+    def write(self, lease: Lease) -> None:
+        """Put ``lease`` in place of what is there; raises ``OSError`` where that fails."""
+
+    def remove(self) -> None:
+        """Remove the lease, if there is one."""
 
 
 class LeaseFile:
@@ -221,7 +234,7 @@ class LeaseHolder:
         self,
         service: str,
         expires_s: float,
-        file: LeaseFile | None,
+        file: LeaseStore | None,
         now: Callable[[], Moment] = Moment.now,
     ) -> None:
         self.expires_s = expires_s

@@ -311,6 +311,54 @@ class LeaseSettings(_Table):
     )
 
 
+class FleetSettings(_Table):
+    """Where the fleet's NATS servers are (:mod:`dial.fleet`)."""
+
+    servers: tuple[str, ...] = Field(
+        default=(),
+        description="NATS servers, such as nats://10.0.0.5:4222 or tls://...: with one, the "
+        "controller is one of a group that reads and writes by way of `dial reader`; needs the "
+        "extra `dial-lb[fleet]`.",
+    )
+    name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=256,
+        description="Name of this reader or controller, of its own in the fleet; the host's when "
+        "not given.",
+    )
+    token: SecretStr | None = Field(
+        default=None, description="Token that the servers ask for; prefer token_file."
+    )
+    token_file: Path | None = Field(
+        default=None, description="File that holds it, readable by its owner only."
+    )
+    ca_file: Path | None = Field(
+        default=None, description="Certificates in PEM to trust for tls; the system's by default."
+    )
+    cert_file: Path | None = Field(
+        default=None, description="Own certificate in PEM, where the servers ask for one."
+    )
+    key_file: Path | None = Field(default=None, description="Its private key in PEM.")
+    leader_ttl_s: float = Field(
+        default=2.0,
+        ge=0.5,
+        le=60.0,
+        allow_inf_nan=False,
+        description="Seconds without a renewal after which another controller may lead. The "
+        "first controller that comes decides for all.",
+    )
+    replicas: Literal[1, 3, 5] = Field(
+        default=1, description="NATS servers that keep plan and state; 3 where there are three."
+    )
+
+    @model_validator(mode="after")
+    def _certificate_is_whole(self) -> FleetSettings:
+        if (self.cert_file is None) != (self.key_file is None):
+            raise ValueError("fleet.cert_file and fleet.key_file: give both or neither")
+        return self
+
+
 class Settings(BaseSettings):
     """All settings of one controller, which looks after one service."""
 
@@ -346,6 +394,7 @@ class Settings(BaseSettings):
     record: RecordSettings = RecordSettings()
     lease: LeaseSettings = LeaseSettings()
     tracing: TracingSettings = TracingSettings()
+    fleet: FleetSettings = FleetSettings()
     log_format: Literal["console", "json"] = Field(
         default="console", description="How the controller's own log is written."
     )

@@ -27,14 +27,16 @@ from dial.agent.counters import Collector
 from dial.agent.files import Tree
 from dial.agent.loop import run
 from dial.agent.memory_reload import MemoryReload, calibrated
+from dial.agent.nats import SCHEMES, NatsClient, Server, parse_server
 from dial.agent.options import Options, read_options, read_token
 from dial.agent.outbox import Outbox
 from dial.agent.processes import Processes
-from dial.agent.push import Pusher
+from dial.agent.push import Post, Pusher
 from dial.agent.sampler import Sampler
 from dial.agent.scope import group_scope, machine_scope
 from dial.agent.wire import encode, sample_fields
 from dial.errors import SettingError
+from dial.subjects import samples
 from dial.types import NoData
 
 _log = logging.getLogger(__name__)
@@ -167,15 +169,11 @@ def _once(options: Options, sampler: Sampler) -> int:
 
 
 def _push(options: Options, sampler: Sampler) -> int:
-    endpoint = parse_endpoint(options.controller or "")
-    token = read_token(options.token_file, os.environ)
-    client = Client(
-        endpoint, token, options.ca_file, cert_file=options.cert_file, key_file=options.key_file
-    )
+    agent = f"{os.uname().nodename}:{os.getpid()}"
+    endpoint, post = _controller(options, agent)
     _warn_of_clear_text(endpoint)
     outbox = Outbox(options.buffer)
-    agent = f"{os.uname().nodename}:{os.getpid()}"
-    pusher = Pusher(outbox, client.post, partial(encode, options.backend or "", agent), Random())  # noqa: S311 - jitter
+    pusher = Pusher(outbox, post, partial(encode, options.backend or "", agent), Random())  # noqa: S311 - jitter
     # A daemon: the process must not outlive its signal because a controller hangs.
     thread = Thread(target=pusher.run, name="push", daemon=True)
     thread.start()
@@ -193,17 +191,39 @@ def _push(options: Options, sampler: Sampler) -> int:
     return 0
 
 
+def _controller(options: Options, agent: str) -> tuple[Endpoint | Server, Post]:
+    """Where samples go, and what sends them there."""
+    url = options.controller or ""
+    cert_file, key_file = options.cert_file, options.key_file
+    if not url.startswith(SCHEMES):
+        endpoint = parse_endpoint(url)
+        token = read_token(options.token_file, os.environ)
+        client = Client(endpoint, token, options.ca_file, cert_file=cert_file, key_file=key_file)
+        return endpoint, client.post
+    server = parse_server(url)
+    publisher = NatsClient(
+        server,
+        samples(server.service, options.backend or ""),
+        agent,
+        read_token(options.token_file, os.environ),
+        options.ca_file,
+        cert_file=cert_file,
+        key_file=key_file,
+    )
+    return server, publisher.post
+
+
 def _stopped(timeout_s: float) -> bool:
     return signal.sigtimedwait(_ENDING, max(0.0, timeout_s)) is not None
 
 
-def _warn_of_clear_text(endpoint: Endpoint) -> None:
+def _warn_of_clear_text(endpoint: Endpoint | Server) -> None:
     try:
         local = ip_address(endpoint.host).is_loopback
     except ValueError:
         local = endpoint.host == "localhost"
     if not endpoint.secure and not local:
-        _log.warning("the token travels in clear text to %s; use https", endpoint.host)
+        _log.warning("the token travels in clear text to %s; use https or tls", endpoint.host)
 
 
 @contextmanager

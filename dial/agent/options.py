@@ -53,7 +53,11 @@ def parser() -> argparse.ArgumentParser:
         "command line.",
         allow_abbrev=False,
     )
-    parser.add_argument("--controller", metavar="URL", help="http[s]://HOST[:PORT]")
+    parser.add_argument(
+        "--controller",
+        metavar="URL",
+        help="http[s]://HOST[:PORT], or of a fleet nats://HOST[:PORT]/SERVICE, tls://...",
+    )
     parser.add_argument(
         "--backend", metavar="NAME", help="this VM's name at the load balancer, such as s1"
     )

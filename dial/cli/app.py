@@ -41,6 +41,7 @@ _EPILOG = f"Exit codes: {'; '.join(f'{code} {means}' for code, means in EXIT_COD
 
 BUILT_IN = {
     "controller": "Run the control loop: read, infer, plan, write weights.",
+    "reader": "Beside a balancer of a fleet: publish what it does, apply plans.",
     "watchdog": "Put the configured weights back when the controller has died.",
     "agent": "Sample this VM and post to the controller.",
     "check": "Check the configuration and the load balancer's.",

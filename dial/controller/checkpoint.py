@@ -5,7 +5,7 @@ Problem
     contended times as quiet, and hands the load back.
 
 Rule
-    The state is written to a file beside the lease: while load is shifted in every tick, before
+    The state is kept beside the lease: while load is shifted in every tick, before
     its weights are written, or as often as costs a hundredth of the time where the service is
     large (0.4 ms for three backends, 0.3 s for ten thousand); once a minute otherwise.  A
     controller that starts takes it if it is of the same service, percentile and model, of this
@@ -22,7 +22,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Literal
 
 import structlog
@@ -30,7 +29,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 import dial
 from dial.controller.state import Shift, State
-from dial.lease import Moment, write_in_place
+from dial.handover import Kept
+from dial.lease import Moment
 from dial.settings import Settings, describe
 from dial.types import BalancerState
 
@@ -57,11 +57,11 @@ class _Checkpoint(BaseModel):
 
 
 class Checkpoints:
-    """The file that holds the last state.
+    """The document that holds the last state.
 
     Parameters
     ----------
-    path : of the file.
+    kept : the document.
     settings : of the controller.
     model_checksum : of its model.
     now : the time.
@@ -69,12 +69,12 @@ class Checkpoints:
 
     def __init__(
         self,
-        path: Path,
+        kept: Kept,
         settings: Settings,
         model_checksum: str,
         now: Callable[[], Moment] = Moment.now,
     ) -> None:
-        self._path = path
+        self._kept = kept
         self._resume_s = settings.lease.resume_s
         self._about = {
             "dial": dial.__version__,
@@ -92,9 +92,10 @@ class Checkpoints:
         A state counts from its tick, so whoever goes on from it has to go on counting.
         """
         try:
-            found = _Checkpoint.model_validate_json(self._path.read_bytes())
-        except FileNotFoundError:
-            return State(), 0
+            content = self._kept.read()
+            if content is None:
+                return State(), 0
+            found = _Checkpoint.model_validate_json(content)
         except OSError as error:
             return self._anew(str(error.strerror))
         except ValidationError as error:
@@ -106,7 +107,7 @@ class Checkpoints:
         age_s = found.written.age_s(self._now())
         if age_s > self._resume_s:
             return self._anew(f"{age_s:.0f} s old, at most lease.resume_s = {self._resume_s:g}")
-        log.info("goes on from what was learnt", path=str(self._path), age_s=round(age_s, 1))
+        log.info("goes on from what was learnt", path=str(self._kept), age_s=round(age_s, 1))
         return found.state, found.tick
 
     def keep(self, state: State, tick: int) -> None:
@@ -121,13 +122,13 @@ class Checkpoints:
         begin_s = time.perf_counter()
         content = _Checkpoint(written=self._written, tick=tick, state=state, **self._about)
         try:
-            write_in_place(self._path, content.model_dump_json().encode())
+            self._kept.write(content.model_dump_json().encode())
         except OSError as error:
-            log.warning("checkpoint not written", path=str(self._path), error=error.strerror)
+            log.warning("checkpoint not written", path=str(self._kept), error=error.strerror)
         self._took_s = time.perf_counter() - begin_s
 
     def _anew(self, why: str) -> tuple[State, int]:
-        log.warning("learns anew", path=str(self._path), why=why)
+        log.warning("learns anew", path=str(self._kept), why=why)
         return State(), 0
 
 

@@ -34,9 +34,10 @@ from dial.controller.snapshot import Publisher
 from dial.controller.state import State
 from dial.controller.step import step
 from dial.errors import BalancerError, DialError, SettingError
+from dial.handover import Handover
 from dial.intake.inbox import SampleInbox
 from dial.intake.orders import OrderBook
-from dial.lease import LeaseFile, LeaseHolder, Moment
+from dial.lease import LeaseHolder, Moment
 from dial.metrics import Metrics
 from dial.settings import Settings
 from dial.telemetry import Observer, RequestWindows
@@ -58,6 +59,7 @@ class Controller:
     clock : for wall time only; the loop around decides when a tick is due.
     now : the time that leases go by.
     tracer : what makes traces of decisions, if anything does.
+    handover : what outlives the controller; files beside ``lease.path`` when not given.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Controller:
         clock: Clock,
         now: Callable[[], Moment] = Moment.now,
         tracer: Tracer | None = None,
+        handover: Handover | None = None,
     ) -> None:
         self._settings = settings
         self._policy = Policy.of(source)
@@ -91,11 +94,12 @@ class Controller:
         self._holder: LeaseHolder | None = None
         self._checkpoints: Checkpoints | None = None
         if settings.mode is Mode.ENFORCE:
-            file = LeaseFile.of(settings)
-            self._holder = LeaseHolder(settings.service, settings.lease_expires_s, file, now)
-            if file is not None:
+            handover = handover or Handover.files(settings)
+            lease = handover.lease if handover else None
+            self._holder = LeaseHolder(settings.service, settings.lease_expires_s, lease, now)
+            if handover is not None:
                 self._checkpoints = Checkpoints(
-                    file.beside("state"), settings, self._policy.model_checksum, now
+                    handover.state, settings, self._policy.model_checksum, now
                 )
         self._state = State()
         self._report: ApplyReport | None = None
@@ -213,6 +217,14 @@ class Controller:
             self._checkpoints.write(without_shift(self._state), self._observer.tick)
         self._record(Recorder.close)
         self._publisher.end()
+
+    def hand_over(self) -> None:
+        """End without putting anything back: another controller goes on from here, at once."""
+        if not self._begun:
+            return
+        if self._checkpoints is not None:
+            self._checkpoints.write(self._state, self._observer.tick)
+        self._record(Recorder.close)
 
     async def _apply(self, plan: Plan, balancer: BalancerState) -> str | None:
         """Write what differs, in enforce mode; returns the trouble, if any."""

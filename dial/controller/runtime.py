@@ -12,27 +12,19 @@ import contextlib
 import math
 import signal
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 import structlog
 
 from dial.adapter import Adapter, load_adapter
 from dial.clock import Clock, SystemClock
-from dial.controller.control import Controller
-from dial.controller.policy import PolicySource
-from dial.controller.snapshot import Publisher, Snapshot
+from dial.controller.assembly import Assembly
 from dial.errors import BalancerError
-from dial.intake.inbox import SampleInbox
-from dial.intake.orders import OrderBook
 from dial.lease import LeaseFile
 from dial.metrics import Metrics
-from dial.model import load_model, model_path
-from dial.service.app import create_app
-from dial.service.parts import Parts
 from dial.service.server import serve
-from dial.service.token import Tokens
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
-from dial.tracing import open_tracer
 from dial.types import Mode
 
 log = structlog.get_logger("dial.controller")
@@ -57,57 +49,24 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
         shown and retried, never raised.
     """
     clock = clock or SystemClock()
-    model = load_model(model_path(settings.model))
-    source = PolicySource.of(settings, model)
-    tokens = Tokens.load(settings.api)
-    tracer = open_tracer(settings)
     adapter = load_adapter(settings.adapter.name)(settings.service, settings.adapter.options)
-    windows = RequestWindows(settings.percentile, settings.guards.min_requests)
-    inbox = SampleInbox()
-    orders = OrderBook(settings, clock)
-    metrics = Metrics()
-    metrics.watch(adapter)
-    started_s = clock.now_s()
-    publisher = Publisher(
-        Snapshot(settings.service, settings.adapter.name, settings.mode, started_s, started_s)
-    )
-    controller = Controller(
-        settings,
-        source,
-        adapter=adapter,
-        windows=windows,
-        inbox=inbox,
-        orders=orders,
-        publisher=publisher,
-        metrics=metrics,
-        clock=clock,
-        tracer=tracer,
-    )
-    app = create_app(
-        Parts(
-            settings,
-            model,
-            publisher=publisher,
-            inbox=inbox,
-            orders=orders,
-            metrics=metrics,
-            clock=clock,
-            tokens=tokens,
-        )
-    )
-    stop = _stop_on_signals()
+    parts = Assembly.of(settings, adapter, clock)
+    controller = parts.controller()
+    stop = stop_on_signals()
     with _sole_writer(settings):
-        async with _closing(adapter), serve(app, settings.api) as port:
-            reader = asyncio.create_task(read_log(adapter, windows, metrics), name="log reader")
+        async with closing(adapter), serve(parts.app(), settings.api) as port:
+            reader = asyncio.create_task(
+                read_log(adapter, parts.windows, parts.metrics), name="log reader"
+            )
             log.info("started", service=settings.service, mode=settings.mode, port=port)
             try:
                 await controller.begin()
-                await _tick_until(stop, reader, controller, settings.interval_s, clock)
+                await tick_until(stop, reader, controller, settings.interval_s, clock)
             finally:
                 await controller.end()
                 reader.cancel()
                 await asyncio.gather(reader, return_exceptions=True)
-                tracer.close()
+                parts.tracer.close()
                 log.info("stopped")
 
 
@@ -125,10 +84,17 @@ def _sole_writer(settings: Settings) -> contextlib.AbstractContextManager[None]:
     return file.sole_writer()
 
 
-async def _tick_until(
+class Ticking(Protocol):
+    """What does its work once an interval."""
+
+    async def tick(self, interval_s: float) -> None:
+        """Do that of the last ``interval_s`` seconds; raises nothing."""
+
+
+async def tick_until(
     stop: asyncio.Event,
     reader: asyncio.Task[None],
-    controller: Controller,
+    ticking: Ticking,
     interval_s: float,
     clock: Clock,
 ) -> None:
@@ -153,14 +119,15 @@ async def _tick_until(
                 reader.result()
                 raise BalancerError("the log reader ended by itself")
             now_s = clock.monotonic_s()
-            await controller.tick(now_s - last_s)
+            await ticking.tick(now_s - last_s)
             last_s = now_s
             due_s += interval_s * max(1, math.ceil((clock.monotonic_s() - due_s) / interval_s))
     finally:
         stopping.cancel()
 
 
-def _stop_on_signals() -> asyncio.Event:
+def stop_on_signals() -> asyncio.Event:
+    """An event that SIGTERM or SIGINT sets."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -169,7 +136,8 @@ def _stop_on_signals() -> asyncio.Event:
 
 
 @contextlib.asynccontextmanager
-async def _closing(adapter: Adapter) -> AsyncIterator[None]:
+async def closing(adapter: Adapter) -> AsyncIterator[None]:
+    """Give back the adapter's sockets in the end."""
     try:
         yield
     finally:

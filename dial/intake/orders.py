@@ -1,7 +1,7 @@
 """Operators' orders: freeze the weights, or give one backend its weight for a time.
 
 They come in over the service and go into the next tick's Observation, so that a replay has them
-too.  Both outlive the controller, in a file beside the lease: who starts it again, a service
+too.  Both outlive the controller, beside the lease: who starts it again, a service
 manager at night, did not ask for load to be moved.  What they mean when something dies is in
 ``docs/adr/0033-frozen-is-hands-off.md``.
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import structlog
@@ -22,7 +21,7 @@ from pydantic import BaseModel, ConfigDict, FiniteFloat, ValidationError
 
 from dial.clock import Clock
 from dial.errors import IntakeError, SettingError
-from dial.lease import LeaseFile, write_in_place
+from dial.handover import Handover, Kept
 from dial.settings import Settings, describe
 from dial.types import BalancerState, Mode, Orders, Override
 
@@ -78,10 +77,29 @@ class OrderBook:
         self._pool: BalancerState | None = None
         self._frozen_since_s: float | None = None
         self._overrides: dict[str, _Timed] = {}
-        lease = LeaseFile.of(settings)
-        self._path = lease.beside("orders") if lease else None
-        if self._path is not None and settings.mode is Mode.ENFORCE:
-            self._load(self._path)
+        self._standby = False
+        handover = Handover.files(settings)
+        self._kept: Kept | None = handover.orders if handover else None
+        if self._kept is not None and settings.mode is Mode.ENFORCE:
+            self._load(self._kept)
+
+    def stand_by(self) -> None:
+        """Take no orders, and know of none: another controller of the fleet has them."""
+        self._standby = True
+        self._kept = self._pool = self._frozen_since_s = None
+        self._overrides.clear()
+
+    def take_over(self, kept: Kept) -> None:
+        """Go on from the orders that another controller has kept, and keep them there.
+
+        Raises
+        ------
+        SettingError
+            If they are those of another service.
+        """
+        self._standby = False
+        self._kept = kept
+        self._load(kept)
 
     def set_pool(self, balancer: BalancerState) -> None:
         """What orders are checked against."""
@@ -104,7 +122,7 @@ class OrderBook:
     @property
     def outlives_restart(self) -> bool:
         """Whether orders are kept for the controller that is started next."""
-        return self._path is not None
+        return self._kept is not None
 
     async def freeze(self) -> Orders:
         """Write nothing from now on; doing it again is harmless.
@@ -178,6 +196,10 @@ class OrderBook:
         self._keep()
 
     def _require_enforcing(self, so: str) -> None:
+        if self._standby:
+            raise IntakeError(
+                "not_leader", "another controller of the fleet leads this service; order it there"
+            )
         if self._settings.mode is not Mode.ENFORCE:
             raise IntakeError(
                 "not_enforcing",
@@ -187,36 +209,37 @@ class OrderBook:
 
     def _keep(self) -> None:
         """Write the orders for the next controller; an order holds though the disk be full."""
-        if self._path is None:
+        if self._kept is None:
             return
         orders = tuple(timed.order for timed in self._overrides.values())
         try:
             if self._frozen_since_s is None and not orders:
-                self._path.unlink(missing_ok=True)
+                self._kept.remove()
                 return
             content = _File(
                 service=self._settings.service,
                 frozen_since_s=self._frozen_since_s,
                 overrides=orders,
             )
-            write_in_place(self._path, content.model_dump_json().encode())
+            self._kept.write(content.model_dump_json().encode())
         except OSError as error:
-            log.error("orders not kept", path=str(self._path), error=error.strerror)
+            log.error("orders not kept", path=str(self._kept), error=error.strerror)
 
-    def _load(self, path: Path) -> None:
+    def _load(self, kept: Kept) -> None:
         try:
-            found = _File.model_validate_json(path.read_bytes())
-        except FileNotFoundError:
-            return
+            content = kept.read()
+            if content is None:
+                return
+            found = _File.model_validate_json(content)
         except (OSError, ValidationError) as error:
             # Somebody ordered something that cannot be read: the one safe guess is to do nothing.
             why = describe(error) if isinstance(error, ValidationError) else str(error.strerror)
-            log.warning("orders not read, so frozen", path=str(path), error=why[:200])
+            log.warning("orders not read, so frozen", path=str(kept), error=why[:200])
             self._frozen_since_s = self._clock.now_s()
             return
         if found.service != self._settings.service:
             raise SettingError(
-                f"{path}: holds the orders of service {found.service!r}; service "
+                f"{kept}: holds the orders of service {found.service!r}; service "
                 f"{self._settings.service!r} needs a lease.path of its own"
             )
         self._frozen_since_s = found.frozen_since_s
@@ -225,7 +248,7 @@ class OrderBook:
             left_s = order.until_s - wall_s
             if 0.0 < left_s <= MAX_OVERRIDE_S:
                 self._overrides[order.backend] = _Timed(order, now_s + left_s)
-        log.info("orders go on", frozen=self._frozen_since_s is not None, path=str(path))
+        log.info("orders go on", frozen=self._frozen_since_s is not None, path=str(kept))
 
 
 def unknown_backend(backend: str, there: Iterable[str]) -> IntakeError:

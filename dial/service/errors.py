@@ -39,6 +39,7 @@ _STATUS = {
     "not_enforcing": 409,
     "frozen": 409,
     "yielded": 409,
+    "not_leader": 409,
     "too_many_streams": 429,
 }
 """Status of an :class:`IntakeError` by reason; 422 for the others: JSON, but not allowed."""

@@ -24,7 +24,7 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from dial.errors import IntakeError, SettingError
-from dial.settings import ApiSettings
+from dial.settings import ApiSettings, FleetSettings
 
 MAX_TOKEN_CHARS = 4096
 """Half of what common HTTP servers allow for all headers together (8 KiB)."""
@@ -61,9 +61,9 @@ class Tokens:
             the same, or if agents have none although the service can be reached from outside.
         """
         tokens = cls(
-            agent=_load(api, _SETTING[Role.AGENT]),
-            read=_load(api, _SETTING[Role.READ]),
-            operator=_load(api, _SETTING[Role.OPERATOR]),
+            agent=load_token(api, "api", _SETTING[Role.AGENT]),
+            read=load_token(api, "api", _SETTING[Role.READ]),
+            operator=load_token(api, "api", _SETTING[Role.OPERATOR]),
         )
         if len({t.get_secret_value() for t in tokens.secrets}) < len(tokens.secrets):
             raise SettingError(
@@ -146,14 +146,23 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _load(api: ApiSettings, setting: str) -> SecretStr | None:
-    token: SecretStr | None = getattr(api, setting)
-    path: Path | None = getattr(api, f"{setting}_file")
+def load_token(
+    table: ApiSettings | FleetSettings, name: str, setting: str = "token"
+) -> SecretStr | None:
+    """The token of a table of settings, given there or in a file that it names.
+
+    Raises
+    ------
+    SettingError
+        If it is given twice, its file cannot be read or is others' to read, or it cannot be sent.
+    """
+    token: SecretStr | None = getattr(table, setting)
+    path: Path | None = getattr(table, f"{setting}_file")
+    where = f"{name}.{setting}"
     if token is not None and path is not None:
-        raise SettingError(f"api.{setting} and api.{setting}_file are both given: keep one of them")
-    where = f"api.{setting}"
+        raise SettingError(f"{where} and {where}_file are both given: keep one of them")
     if path is not None:
-        where = f"api.{setting}_file = {str(path)!r}"
+        where = f"{where}_file = {str(path)!r}"
         token = _read(path, where)
     if token is not None:
         text = token.get_secret_value()

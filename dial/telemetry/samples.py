@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from dial.types import METRIC_NAMES, AgentSample, Measured, NoData
 
@@ -20,24 +21,36 @@ def merge_samples(samples: Sequence[AgentSample]) -> AgentSample | NoData:
     if not samples:
         return NoData("no sample from an agent in this tick")
     newest = samples[-1]
-    merged = {name: _average(samples, name) for name in METRIC_NAMES}
+    if len(samples) == 1:
+        return newest
+    intervals_s = [sample.interval_s for sample in samples]
+    columns = zip(*map(_METRICS, samples), strict=True)
+    merged = {
+        name: _average(values, intervals_s)
+        for name, values in zip(METRIC_NAMES, columns, strict=True)
+    }
     named = (s.top_resource for s in reversed(samples) if not isinstance(s.top_resource, NoData))
     return AgentSample(
         at_s=newest.at_s,
-        interval_s=sum(s.interval_s for s in samples),
+        interval_s=sum(intervals_s),
         top_resource=next(named, newest.top_resource),
         **merged,
     )
 
 
-def _average(samples: Sequence[AgentSample], name: str) -> Measured:
+_METRICS: Callable[[AgentSample], tuple[Measured, ...]] = attrgetter(*METRIC_NAMES)
+"""All metrics of a sample at once: with ten thousand backends they are half a million."""
+
+
+def _average(values: Sequence[Measured], intervals_s: Sequence[float]) -> Measured:
     weighted = covered_s = 0.0
-    reason = NoData("not sent")
-    for sample in samples:
-        value: Measured = getattr(sample, name)
+    reason: Measured | None = None
+    for value, interval_s in zip(values, intervals_s, strict=True):
         if isinstance(value, NoData):
             reason = value
         else:
-            weighted += value * sample.interval_s
-            covered_s += sample.interval_s
-    return weighted / covered_s if covered_s > 0.0 else reason
+            weighted += value * interval_s
+            covered_s += interval_s
+    if covered_s > 0.0:
+        return weighted / covered_s
+    return NoData("not sent") if reason is None else reason

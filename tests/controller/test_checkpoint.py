@@ -13,6 +13,7 @@ from structlog.testing import capture_logs
 
 from dial.controller.checkpoint import QUIET_EVERY_S, Checkpoints, in_force, without_shift
 from dial.controller.state import BackendState, Shift, State
+from dial.handover import KeptFile
 from dial.lease import Moment
 from dial.settings import Settings
 
@@ -35,7 +36,7 @@ def clock():
 def make(tmp_path, clock):
     def build(checksum="abc", **settings):
         of = Settings(**{"service": "app", "adapter": {"name": "x"}} | settings)
-        return Checkpoints(tmp_path / "app.lease.state", of, checksum, clock)
+        return Checkpoints(KeptFile(tmp_path / "app.lease.state"), of, checksum, clock)
 
     return build
 
@@ -97,7 +98,7 @@ def test_whatever_becomes_of_the_file_a_controller_starts(cut, put_in):
     with TemporaryDirectory() as directory:
         path = Path(directory) / "app.lease.state"
         settings = Settings(service="app", adapter={"name": "x"})
-        checkpoints = Checkpoints(path, settings, "abc", Clock())
+        checkpoints = Checkpoints(KeptFile(path), settings, "abc", Clock())
         checkpoints.write(State({"s1": BackendState()}, Shift({"s1": 1.0}, {"s1": 3})), 26)
         content = path.read_bytes()
         path.write_bytes(content[:cut] + put_in + content[cut + len(put_in) :])

@@ -367,7 +367,7 @@ async def test_a_freeze_holds_though_it_cannot_be_kept(make, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("dial.intake.orders.write_in_place", fail)
+    monkeypatch.setattr("dial.handover.write_in_place", fail)
     with capture_logs() as logs:
         assert (await book.freeze()).frozen
     assert logs[0]["event"] == "orders not kept"

@@ -225,3 +225,52 @@ def test_the_batch_is_left_as_it_was():
     windows.add(mine)
     close(windows)
     assert list(mine.latency_ms) == [3.0, 1.0, 2.0]
+
+
+# ---------------------------------------------------------------- many backends
+
+
+@given(
+    rows=st.lists(st.tuples(st.integers(0, 4), st.floats(0.0, 1e6)), max_size=120),
+    percentile=st.sampled_from([50.0, 90.0, 99.9]),
+    long=st.sampled_from([1, 10_000]),
+)
+def test_each_of_many_backends_has_numpys_percentile_to_the_last_bit(rows, percentile, long):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("dial.telemetry.requests._LONG", long)
+        names = tuple(f"s{i}" for i in range(5))
+        windows = RequestWindows(percentile, 3)
+        for part in (rows[::2], rows[1::2]):
+            windows.add(
+                RequestBatch(
+                    names=names,
+                    backend=np.array([b for b, _ in part], dtype=np.int32),
+                    end_s=np.zeros(len(part)),
+                    latency_ms=np.array([v for _, v in part], dtype=float),
+                    connect_ms=np.full(len(part), np.nan),
+                    failed=np.zeros(len(part), dtype=np.bool_),
+                )
+            )
+        closed = windows.close(names)
+    for i, name in enumerate(names):
+        values = [v for b, v in rows if b == i]
+        assert closed[name].requests == len(values)
+        if len(values) >= 3:
+            assert closed[name].t_x_ms == np.percentile(values, percentile)
+            assert closed[name].t_mean_ms == pytest.approx(np.mean(values))
+        else:
+            assert isinstance(closed[name].t_x_ms, NoData)
+
+
+def test_backends_that_come_go_and_change_places_keep_what_is_theirs():
+    windows = RequestWindows(50.0, 2)
+    windows.add(batch([1.0], name="s1"))
+    windows.add(batch([5.0], name="s2"))
+    windows.close(("s1", "s2"))
+    windows.add(batch([7.0], name="s2"))
+    windows.add(batch([9.0], name="s3"))
+    closed = windows.close(("s3", "s2"))
+    assert (closed["s2"].t_x_ms, closed["s2"].requests) == (6.0, 1)
+    assert closed["s3"].t_x_requests == 1
+    windows.add(batch([3.0], name="s1"))
+    assert close(windows).t_x_requests == 1

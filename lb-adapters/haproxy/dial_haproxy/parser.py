@@ -36,17 +36,23 @@ What is made of the fields:
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dial.adapter import RequestBatch
+from dial_haproxy.columns import LEAST_LINES, Buffer, Columns, Names, Seconds, compact, httplog
 from dial_haproxy.options import LatencyEnd, LogFormat
 
 MAX_LINE_BYTES: Final = 16_384
 """HAProxy's largest log line is tune.http.logurilen plus a little: 1 to 2 kB by default."""
+
+_FEW_BYTES: Final = 65_536
+"""Of a piece of log: in a larger one lines need not be counted to know that there are many."""
 
 NAN: Final = float("nan")
 
@@ -65,6 +71,7 @@ _HTTPLOG: Final = re.compile(
     rb"\+?(?P<Ta>-?\d{1,10}) (?P<status>-?\d{1,3}) \+?\d+ \S+ \S+ (?P<state>\S{4}) "
     rb"\d+/\d+/\d+/\d+/(?P<retries>\+?\d+) "
 )
+_SECOND: Final = re.compile(rb"\d\d/[A-Z][a-z]{2}/20\d\d:\d\d:\d\d:\d\d")
 _MONTHS: Final = {
     name: number
     for number, name in enumerate(
@@ -72,6 +79,11 @@ _MONTHS: Final = {
     )
 }
 _CLIENT_BROKE_OFF: Final = b"Cc"
+_SERVER_BROKE_OFF: Final = b"SsD"
+_CLIENTS, _SERVERS = (
+    np.isin(np.arange(256), np.frombuffer(letters, np.uint8))
+    for letters in (_CLIENT_BROKE_OFF, _SERVER_BROKE_OFF)
+)
 _NO_SERVER: Final = (b"<NOSRV>", b"<STATS>")
 
 
@@ -124,8 +136,15 @@ class LogParser:
         on_malformed: Callable[[bytes], None] | None = None,
     ) -> None:
         self._pool = service.encode()
-        self._match = _COMPACT.fullmatch if log_format == "dial" else _HTTPLOG.search
-        self._row = self._compact if log_format == "dial" else self._httplog
+        self._is_compact = log_format == "dial"
+        self._match = _COMPACT.fullmatch if self._is_compact else _HTTPLOG.search
+        self._row = self._compact if self._is_compact else self._httplog
+        self._servers, self._routes = Names(), Names()
+        self._dates = Seconds(
+            lambda text: self._second_s(text) if _SECOND.fullmatch(text) else None
+        )
+        # A name that no line can hold would be found in lines that hold something else.
+        self._has_columns = re.fullmatch(rb"[^ ,/]+", self._pool) is not None
         self._new_connections = new_connections
         self._until = until
         self._zone = zone
@@ -136,14 +155,46 @@ class LogParser:
 
     def feed(self, data: bytes) -> RequestBatch:
         """Parse what became complete with ``data``; never raises."""
-        lines = (self._carry + data).split(b"\n")
-        self._carry = lines.pop()
-        rows: list[_Row] = []
-        malformed = unattributed = 0
-        for line in lines:
-            if self._in_overlong_line:
-                self._in_overlong_line = False
-                continue
+        data = self._carry + data
+        whole = data.rfind(b"\n") + 1
+        self._carry = data[whole:]
+        parts = _Parts()
+        if self._in_overlong_line and whole:
+            self._in_overlong_line = False
+            begin = data.index(b"\n") + 1
+        else:
+            begin = 0
+        if whole > begin:
+            self._read(data[begin:whole], parts)
+        if len(self._carry) > MAX_LINE_BYTES:
+            if not self._in_overlong_line:
+                parts.malformed += self._malformed(self._carry)
+            self._in_overlong_line = True
+            self._carry = b""
+        return parts.batch(self._servers)
+
+    def _read(self, data: bytes, parts: _Parts) -> None:
+        """Read whole lines: those that are ordinary in columns, the others one at a time."""
+        few = len(data) < _FEW_BYTES and data.count(b"\n") < LEAST_LINES
+        if few or not self._has_columns:
+            self._read_lines(enumerate(data[:-1].split(b"\n")), parts)
+            return
+        buffer = Buffer(data)
+        columns = (
+            compact(buffer, self._pool, self._servers, self._routes)
+            if self._is_compact
+            else httplog(buffer, self._pool, self._servers, self._dates)
+        )
+        parts.columns, parts.column_lines = self._judged_columns(columns), columns.line
+        others = np.ones(buffer.ends.size, np.bool_)
+        others[columns.line] = False
+        numbers = np.flatnonzero(others).tolist()
+        starts, ends = buffer.starts[numbers].tolist(), buffer.ends[numbers].tolist()
+        lines = (data[start:end] for start, end in zip(starts, ends, strict=True))
+        self._read_lines(zip(numbers, lines, strict=True), parts)
+
+    def _read_lines(self, lines: Iterable[tuple[int, bytes]], parts: _Parts) -> None:
+        for number, line in lines:
             # Measured with its "\r", as it is while it comes in: where it is cut must not matter.
             is_overlong = len(line) > MAX_LINE_BYTES
             line = line.removesuffix(b"\r")  # noqa: PLW2901 - the same line, its ending cut off
@@ -151,21 +202,42 @@ class LogParser:
                 continue
             found = None if is_overlong else self._match(line)
             if found is None:
-                malformed += self._malformed(line)
+                parts.malformed += self._malformed(line)
             elif found["pool"] != self._pool or found["server"] in _NO_SERVER:
-                unattributed += 1
+                parts.unattributed += 1
             else:
                 row = self._row(found)
                 if row is None:
-                    malformed += self._malformed(line)
+                    parts.malformed += self._malformed(line)
                 else:
-                    rows.append(row)
-        if len(self._carry) > MAX_LINE_BYTES:
-            if not self._in_overlong_line:
-                malformed += self._malformed(self._carry)
-            self._in_overlong_line = True
-            self._carry = b""
-        return _batch(rows, malformed, unattributed)
+                    self._servers.place(row.server)
+                    if self._is_compact:
+                        self._routes.place(found["route"] or b"")
+                    parts.lines.append(number)
+                    parts.rows.append(row)
+
+    def _judged_columns(self, columns: Columns) -> RequestBatch:
+        """What :meth:`_judged` and its like say of a row, of all ordinary lines."""
+        client_broke_off = _CLIENTS[columns.state]
+        latency_ms = columns.first_byte_ms
+        if self._until == "total":
+            to_last_byte_ms = columns.total_ms - columns.received_ms
+            longer = ~client_broke_off & (to_last_byte_ms > latency_ms)
+            latency_ms = np.where(longer, to_last_byte_ms, latency_ms)
+        connect_ms = columns.connect_ms
+        if not self._new_connections:
+            connect_ms = np.where(connect_ms == 0.0, NAN, connect_ms)
+        failed = _SERVERS[columns.state] | ((columns.status >= 500) & ~client_broke_off)
+        texts = {int(i): _text(self._routes.names[i]) for i in np.unique(columns.route) if i >= 0}
+        return RequestBatch(
+            names=(),
+            backend=columns.server.astype(np.int32),
+            end_s=columns.end_s,
+            latency_ms=latency_ms,
+            connect_ms=connect_ms,
+            failed=failed,
+            route=tuple(texts[i] for i in columns.route.tolist()) if any(texts.values()) else None,
+        )
 
     def finish(self) -> RequestBatch:
         """End of the stream: an unfinished line is malformed, whatever it looks like.
@@ -177,7 +249,7 @@ class LogParser:
         malformed = self._malformed(self._carry) if is_new else 0
         self._carry = b""
         self._in_overlong_line = False
-        return _batch([], malformed, 0)
+        return _Parts(malformed=malformed).batch(self._servers)
 
     def _malformed(self, line: bytes) -> int:
         """One more; the first one is shown."""
@@ -231,11 +303,10 @@ class LogParser:
         if int(found["Tr"]) < 0:
             latency_ms = NAN
         broken_by = found["state"][:1]
-        failed = broken_by in b"SsD" or (
+        failed = broken_by in _SERVER_BROKE_OFF or (
             int(found["status"]) >= 500 and broken_by not in _CLIENT_BROKE_OFF
         )
-        text = "" if route == b"-" else route.decode("utf-8", errors="replace")
-        return _Row(found["server"], end_s, latency_ms, connect_ms, failed, text)
+        return _Row(found["server"], end_s, latency_ms, connect_ms, failed, _text(route))
 
     def _second_s(self, text: bytes) -> float | None:
         """Seconds since the epoch of ``20/Nov/2026:22:14:15``; many lines share one."""
@@ -257,7 +328,66 @@ class LogParser:
         return self._seconds[text]
 
 
-def _batch(rows: list[_Row], malformed: int, unattributed: int) -> RequestBatch:
+def _text(route: bytes) -> str:
+    return "" if route == b"-" else route.decode("utf-8", errors="replace")
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What was read of a piece of log: in columns, and a line at a time."""
+
+    malformed: int = 0
+    unattributed: int = 0
+    lines: list[int] = field(default_factory=list)
+    rows: list[_Row] = field(default_factory=list)
+    columns: RequestBatch | None = None
+    column_lines: NDArray[np.int64] | None = None
+
+    def batch(self, servers: Names) -> RequestBatch:
+        """All of it, in the order of the lines."""
+        ours = _of_rows(self.rows)
+        if self.columns is not None and len(self.columns):
+            ours = self._joined(self.columns, ours, servers)
+        return replace(ours, malformed=self.malformed, unattributed=self.unattributed)
+
+    def _joined(self, ordinary: RequestBatch, others: RequestBatch, servers: Names) -> RequestBatch:
+        """Both, named by the servers that are there."""
+        seen = np.flatnonzero(np.bincount(ordinary.backend))
+        names = [servers.names[i].decode("utf-8", errors="replace") for i in seen.tolist()]
+        place = np.zeros(len(servers.names), np.int32)
+        place[seen] = np.arange(seen.size)
+        ordinary = replace(ordinary, names=tuple(names), backend=place[ordinary.backend])
+        if not len(others):
+            return ordinary
+        index = {name: i for i, name in enumerate(names)}
+        theirs = [index.setdefault(name, len(index)) for name in others.names]
+        backend = np.array(theirs, np.int32)[others.backend]
+        assert self.column_lines is not None  # noqa: S101 - set with the columns
+        order = np.argsort(np.concatenate([self.column_lines, self.lines]), kind="stable")
+
+        def both(one: NDArray[Any], two: NDArray[Any]) -> NDArray[Any]:
+            joined: NDArray[Any] = np.concatenate([one, two])[order]
+            return joined
+
+        route = None
+        if ordinary.route is not None or others.route is not None:
+            routes = [
+                *(ordinary.route or ("",) * len(ordinary)),
+                *(others.route or ("",) * len(others)),
+            ]
+            route = tuple(routes[i] for i in order.tolist())
+        return RequestBatch(
+            names=tuple(index),
+            backend=both(ordinary.backend, backend),
+            end_s=both(ordinary.end_s, others.end_s),
+            latency_ms=both(ordinary.latency_ms, others.latency_ms),
+            connect_ms=both(ordinary.connect_ms, others.connect_ms),
+            failed=both(ordinary.failed, others.failed),
+            route=route,
+        )
+
+
+def _of_rows(rows: list[_Row]) -> RequestBatch:
     index: dict[bytes, int] = {}
     backend = [index.setdefault(row.server, len(index)) for row in rows]
     return RequestBatch(
@@ -268,6 +398,4 @@ def _batch(rows: list[_Row], malformed: int, unattributed: int) -> RequestBatch:
         connect_ms=np.array([row.connect_ms for row in rows], dtype=np.float64),
         failed=np.array([row.failed for row in rows], dtype=np.bool_),
         route=tuple(row.route for row in rows) if any(row.route for row in rows) else None,
-        malformed=malformed,
-        unattributed=unattributed,
     )
