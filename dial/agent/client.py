@@ -14,7 +14,6 @@ from urllib.parse import urlsplit
 
 from dial.errors import SettingError
 
-
 SAMPLES_PATH = "/v1/samples"
 
 _TIMEOUT_S = 5.0
