@@ -12,7 +12,7 @@ Formula
     (when a core has used up its slice), line by line.
 
 At user level
-    There is one step a period of ours, :func:`period`.  The slice is the whole quota, and what
+    There is one step a period of ours, :func:`period`.  The slice is twice the quota, and what
     the local pool then holds is the quota to write.
 
 Regimes
