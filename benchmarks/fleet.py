@@ -138,7 +138,7 @@ async def _measure(
     await _until(lambda: watch.leader == "dial-1", "the first controller leads")
     start("dial-2")
     sending = _started(
-        processes, [*load, "agents", url, _SERVICE, str(agents), "0"], folder / "agents.out"
+        processes, [*load, "agents", str(config), url, _SERVICE, str(agents)], folder / "agents.out"
     )
     learnt = len(watch.ticks) + _LEARN_TICKS
     await _until(lambda: len(watch.ticks) >= learnt, "the quiet past is learnt")

@@ -1,6 +1,6 @@
 """A service for the fleet's benchmark: agents in thousands, and readers of balancers in memory.
 
-    python -m benchmarks.support.fleet_load agents URL SERVICE COUNT FIRST
+    python -m benchmarks.support.fleet_load agents CONFIG URL SERVICE COUNT
     python -m benchmarks.support.fleet_load reader CONFIG NAME BALANCERS
 
 Each agent is the product's own client on a connection of its own, at 1 Hz; what it says is what an
@@ -57,25 +57,25 @@ def names_of(count: int) -> tuple[str, ...]:
     return tuple(f"s{number}" for number in range(count))
 
 
-def sample(number: int, at_s: float) -> AgentSample:
+def sample(at_s: float, *, contended: bool) -> AgentSample:
     """What the agent of a server sees."""
     used = RATE_PER_S / PEAK_RPS
     metrics: dict[str, Any] = _ABSENT | {
         "cpu_usr_cores": 0.8 * used,
         "cpu_sys_cores": 0.2 * used,
         "cpu_capacity_cores": 1.0,
-        "run_queue_wait_cores": 0.1 + (RHO_BG if number == 0 else 0.0),
+        "run_queue_wait_cores": 0.1 + (RHO_BG if contended else 0.0),
         "throttled_fraction": 0.0,
     }
     return AgentSample(at_s=at_s, interval_s=1.0, **metrics)
 
 
-def agents(url: str, service: str, count: int, first: int) -> None:
+def agents(neighbour: Path, url: str, service: str, count: int) -> None:
     """Publish for ``count`` agents at 1 Hz, evenly over the second, until SIGTERM."""
     _allow_connections(count)
     server = parse_server(f"{url}/{service}")
     clients = [
-        NatsClient(server, subjects.samples(service, f"s{first + i}"), f"vm-{first + i}:1", "-")
+        NatsClient(server, subjects.samples(service, f"s{i}"), f"vm-{i}:1", "-")
         for i in range(count)
     ]
     stopped: list[int] = []
@@ -87,7 +87,8 @@ def agents(url: str, service: str, count: int, first: int) -> None:
         if (early_s := due_s - time.monotonic()) > 0.0:
             time.sleep(early_s)
         one = number % count
-        body = encode(f"s{first + one}", f"vm-{first + one}:1", [sample(first + one, time.time())])
+        seen = sample(time.time(), contended=one == 0 and neighbour.exists())
+        body = encode(f"s{one}", f"vm-{one}:1", [seen])
         sent[clients[one].post(body).kind] += 1
         number += 1
     refused = sum(n for kind, n in sent.items() if kind is not Kind.ACCEPTED)
@@ -186,6 +187,6 @@ async def read(config: Path, name: str, balancers: int) -> None:
 if __name__ == "__main__":
     what, *given = sys.argv[1:]
     if what == "agents":
-        agents(given[0], given[1], int(given[2]), int(given[3]))
+        agents(Path(given[0]).with_name(NEIGHBOUR), given[1], given[2], int(given[3]))
     else:
         asyncio.run(read(Path(given[0]), given[1], int(given[2])))
