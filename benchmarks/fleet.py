@@ -12,7 +12,10 @@ many ticks old the state was that the next leader went on from.
 *stopped*: a third controller joins; the leader gets SIGSTOP, is followed, and goes on (SIGCONT).
 
 ``double_writes``
-    Plans that were written with a lower term than one before them, in all that happened.
+    Plans in the store with a lower term than one before them, in all that happened.
+``stale_ticks_told``
+    Ticks that a leader announced which had another one after it: it did not know yet, and what it
+    would have written was refused.
 ``agents_sent``, ``agents_refused``, ``agents_late_s``
     Samples that the server took, and did not; how far behind 1 Hz the agents were in the end.
 ``controller_cpu_fraction``, ``server_cpu_fraction``
@@ -46,6 +49,7 @@ from dial.settings import FleetSettings
 _DIAL = str(Path(sys.executable).with_name("dial"))
 _SERVICE = "app"
 _WAIT_S = 90.0
+_FOREVER_S = 3600.0
 _LEARN_TICKS = 15
 _TICK_HZ = os.sysconf("SC_CLK_TCK")
 
@@ -78,12 +82,20 @@ class Watch:
     def __init__(self) -> None:
         self.ticks: list[tuple[float, dict[str, object]]] = []
         self.plans: list[PlanDocument] = []
+        self._watching: asyncio.Task[None] | None = None
 
     async def begin(self, link: Link) -> None:
         """Listen from now on."""
         await link.subscribe(subjects.ticks(_SERVICE), self._tick)
-        # What a key-value write is on the wire: a message on the bucket's own subject.
-        await link.subscribe(f"$KV.dial_fleet.{_SERVICE}.plan", self._plan)
+        # What the store has taken: a listener on its subject would hear refused writes as well.
+        self._watching = asyncio.create_task(self._follow(link))
+
+    async def _follow(self, link: Link) -> None:
+        watcher = await link.documents.watch(f"{_SERVICE}.plan")
+        while True:
+            entry = await watcher.updates(_FOREVER_S)  # type: ignore[no-untyped-call]
+            if entry is not None:
+                self._plan(entry.value or b"")
 
     def _tick(self, content: bytes) -> None:
         self.ticks.append((time.monotonic(), json.loads(content)))
@@ -174,7 +186,8 @@ async def _measure(
         "tick_went_back_by": killed["tick_went_back_by"],
         "stopped_failover_s": stopped["failover_s"],
         "stopped_lost_ticks": stopped["lost_ticks"],
-        "double_writes": _falls(terms) + _falls(told_terms),
+        "double_writes": _falls(terms),
+        "stale_ticks_told": _falls(told_terms),
         "plans": len(terms),
         "controller_cpu_fraction": controller_cpu,
         "server_cpu_fraction": server_cpu,
