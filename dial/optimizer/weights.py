@@ -20,7 +20,7 @@ Formula, by :class:`~dial.types.WeightKind`
         The policy equalises (requests in flight + 1) / weight.  By Little's law and M/M/1
         backend i holds a p_i / (r_i - a p_i) requests, and one more is
         r_i / (r_i - a p_i): that is the weight.  With Lemma 1's shares it comes to
-        sqrt(r_i), whatever the load.
+        sqrt(r_i), whatever the load.  Here, too, p is the share that is aimed at.
 
     Integers by the method of largest remainders: each gets the whole part of its quota,
     and the units left over go to the largest fractions.  The error of a weight is below
@@ -89,12 +89,12 @@ def ideal_weights(
     is_plain = meaning.kind is not WeightKind.CONCURRENCY and meaning.in_flight_bias == 0.0
     if is_plain or throughput_per_s is None:
         return shares
-    if meaning.kind is WeightKind.CONCURRENCY:
-        if np.any(arrival_per_s * shares >= throughput_per_s):
-            return shares
-        in_flight_plus_1 = concurrency_weights(shares, throughput_per_s, arrival_per_s)
-        return np.where(shares <= 0.0, 0.0, in_flight_plus_1)
     settled = shares if aim is None else aim
+    if meaning.kind is WeightKind.CONCURRENCY:
+        if np.any(arrival_per_s * settled >= throughput_per_s):
+            return shares
+        in_flight_plus_1 = concurrency_weights(settled, throughput_per_s, arrival_per_s)
+        return np.where(shares <= 0.0, 0.0, in_flight_plus_1)
     rho = np.minimum(arrival_per_s * settled / throughput_per_s, _MOST_RHO)
     in_flight_here = rho / (1.0 - rho) / meaning.balancers
     return np.asarray(shares * (in_flight_here + 1.0) ** meaning.in_flight_bias, dtype=np.float64)

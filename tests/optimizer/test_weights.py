@@ -236,3 +236,14 @@ def test_no_step_towards_the_optimum_raises_the_weight_of_the_victim(fraction, l
     step = even + moved * (aim - even)
     ideal = ideal_weights(step, biased(bias), r, a, aim=aim)
     assert ideal[0] / ideal.sum() <= 1 / 3 + 1e-9
+
+
+def test_on_the_way_out_a_victims_weight_under_leastconn_never_rises() -> None:
+    # r = (30, 100, 100), a = 60: from even shares, the victim on its way to none.
+    throughput = np.array([30.0, 100.0, 100.0])
+    aim = np.array([0.0, 0.5, 0.5])
+    for share in (0.3, 0.17, 0.01):
+        shares = np.array([share, (1 - share) / 2, (1 - share) / 2])
+        ideal = ideal_weights(shares, LEASTCONN, throughput, 60.0, aim=aim)
+        assert ideal[0] < ideal[1] == ideal[2]
+    assert ideal_weights(aim, LEASTCONN, throughput, 60.0, aim=aim)[0] == 0.0
