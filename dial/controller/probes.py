@@ -38,6 +38,8 @@ def with_probes(
     tick : its number.
     floor_of_even : least share of a backend, as a fraction of the even share; 0 asks for none.
     """
+    if not meaning.zero_drains:
+        return shift
     probes = {
         name: meaning.minimum if _due(backends[name], tick, floor_of_even) else 0
         for name, share in shift.shares.items()

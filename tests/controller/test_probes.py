@@ -47,6 +47,13 @@ def test_no_floor_asks_for_no_probe() -> None:
     assert not any(weight(tick, floor_of_even=0.0) for tick in range(100, 130))
 
 
+def test_where_a_weight_of_0_is_refused_nobody_is_given_one() -> None:
+    shift = Shift({"s1": 0.0, "s2": 1.0}, {"s1": 1, "s2": 200})
+    backends = {"s1": contended(), "s2": BackendState()}
+    meaning = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=128, zero_drains=False)
+    assert with_probes(shift, backends, meaning, tick=101, floor_of_even=0.0) is shift
+
+
 def test_who_takes_part_is_not_probed() -> None:
     shift = Shift({"s1": 0.1, "s2": 0.9}, {"s1": 20, "s2": 180})
     backends = {"s1": contended(), "s2": BackendState()}
