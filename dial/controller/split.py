@@ -151,7 +151,7 @@ def split_load(
     if not usable:
         return not_ours(observation, Action.HOLD, "no backend is usable")
     pool = _Pool.of(usable, backends, shift)
-    contended = [b.name for b in usable if backends[b.name].contention is not None]
+    contended = [b.name for b, found in zip(usable, pool.contended, strict=True) if found]
     panic = panics(len(contended), len(usable), policy.guards.panic_fraction)
     even = panic or not contended
     configured = [b.server.configured_weight for b in usable]
@@ -223,13 +223,21 @@ def _target(
     throughput_per_s = np.array(known) * pool.left
     floor = floor_share(policy.guards.floor_share, len(pool.seen), policy.percentile)
     peak_per_s = arrivals.peak_per_s
+    overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
+    may_leave_out = (
+        policy.strategies.split == "exact"
+        and meaning.kind is WeightKind.CONCURRENCY
+        and meaning.zero_drains
+        and floor > 0.0
+    )
+    if may_leave_out:
+        left_out = pool.current == 0.0
+        found = in_flight_split(throughput_per_s, peak_per_s, pool.contended, left_out)
+        return _Target(found.shares, throughput_per_s, overload)
     found = tail_optimal_shares(throughput_per_s, peak_per_s, floor=floor)
     if policy.strategies.split == "lemma1" and peak_per_s > 0.0 and not found.overload:
         printed = np.maximum(lemma1(throughput_per_s, peak_per_s), 0.0)
         return _Target(proportional_shares(printed), throughput_per_s)
-    if meaning.kind is WeightKind.CONCURRENCY and meaning.zero_drains and floor > 0.0:
-        found = in_flight_split(throughput_per_s, peak_per_s, pool.contended, pool.current == 0.0)
-    overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
     return _Target(found.shares, throughput_per_s, overload)
 
 

@@ -79,7 +79,9 @@ def in_flight_split(
     order = np.lexsort((-worth_per_s, contended))
     spare_per_s = (np.cumsum(r[order])[:-1] - arrival_per_s) / np.arange(1, r.size)
     out = contended[order[1:]] & (worth_per_s[order[1:]] <= spare_per_s)
-    taking_part = order[: 1 + int(np.argmax(out))] if out.any() else order
+    if not out.any():
+        return everybody
+    taking_part = order[: 1 + int(np.argmax(out))]
     shares = np.zeros(r.size)
     shares[taking_part] = tail_optimal_shares(r[taking_part], arrival_per_s).shares
     return Split(shares, overload=False)
