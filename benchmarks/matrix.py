@@ -31,13 +31,13 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from benchmarks.support.harness import report, versions
+from benchmarks.support.harness import machine, report, versions
 from dial.errors import LabError
 from dial_lab import report as figures
 from dial_lab.live import View
 from dial_lab.policies import policy
 from dial_lab.report import BlockResult
-from dial_lab.run import MACHINES, Outcome, Request, execute, machine_facts
+from dial_lab.run import MACHINES, Outcome, Request, execute
 from dial_lab.scenarios import scenario
 
 RESULTS = Path(__file__).parent / "results" / "matrix.json"
@@ -180,7 +180,7 @@ def main() -> int:
         if arguments.cell:
             console.print_json(data=kept[str(cell)]["ratios"])
     left = [str(cell) for cell in cells() if str(cell) not in kept]
-    document = {"cells": list(kept.values()), "left": left, "machine": machine_facts()}
+    document = {"cells": list(kept.values()), "left": left, "machine": machine()}
     lines = [f"{len(kept)} cells measured, {len(left)} left"]
     report(lines, document | {"versions": versions("dial-lb")}, as_json=arguments.json)
     return 0

@@ -28,9 +28,10 @@ from nats.js import JetStreamContext
 from nats.js.errors import BadRequestError, BucketNotFoundError
 from nats.js.kv import KeyValue
 
-from dial.errors import FleetError, SettingError
+from dial.errors import FleetError
 from dial.service.token import load_token
 from dial.settings import FleetSettings
+from dial.tls import client_context
 
 CONNECT_S = 10.0
 """For the first connection; later ones are tried for ever."""
@@ -188,10 +189,9 @@ async def _bucket(
 def _tls(settings: FleetSettings) -> ssl.SSLContext | None:
     if not any(server.startswith("tls://") for server in settings.servers):
         return None
-    try:
-        context = ssl.create_default_context(cafile=settings.ca_file)
-        if settings.cert_file is not None and settings.key_file is not None:
-            context.load_cert_chain(settings.cert_file, settings.key_file)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingError(f"fleet.ca_file, fleet.cert_file, fleet.key_file: {error}") from error
-    return context
+    return client_context(
+        settings.ca_file,
+        settings.cert_file,
+        settings.key_file,
+        names=("fleet.ca_file", "fleet.cert_file", "fleet.key_file"),
+    )
