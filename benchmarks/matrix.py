@@ -50,7 +50,7 @@ STRONG = 0.2
 """At load 0.5 too."""
 
 SHIPPED = ("roundrobin", "leastconn", "random2")
-OURS = ("dial", "dial-leastconn", "dial-paper")
+OURS = ("dial", "dial-roundrobin", "dial-paper")
 RIVALS = ("oracle", "peak-ewma", "prequal")
 
 REPEATS = 5
