@@ -1,11 +1,13 @@
 """How long one tick takes, and whether a day of ticks grows.
 
-``tick_ms_1000``, ``tick_ms_10000``
+``tick_ms_3``, ``tick_ms_1000``, ``tick_ms_10000``
     Median time of what a controller does in a tick of so many backends, but for talking to the
     balancer: close the windows, merge the agents' samples, build the Observation, ``step``.  Ten
     requests/s each, ticks of 10 s, a neighbour on one backend in fifty.
-``step_ms_1000``, ``step_ms_10000``
+``step_ms_3``, ``step_ms_1000``, ``step_ms_10000``
     Of that, ``step`` alone.
+``quiet_tick_ms_3``, ``quiet_tick_ms_1000``, ``quiet_tick_ms_10000``
+    A tick without any neighbour: nothing is split, and what is seen is learnt.
 ``rss_growth_mib``
     Of memory over a day of ticks of a second (86,400) of ten backends, neighbours coming and going,
     after the first hour of it.
@@ -156,10 +158,17 @@ def main() -> None:
 
     result: dict[str, object] = {"benchmark": "controller"}
     lines = []
-    for backends in (1_000, 10_000):
-        tick_ms, step_ms = time_ms(backends, arguments.ticks)
-        result |= {f"tick_ms_{backends}": tick_ms, f"step_ms_{backends}": step_ms}
-        lines.append(f"{backends:,} backends: tick {tick_ms:.1f} ms, of it step {step_ms:.1f} ms")
+    for backends in (3, 1_000, 10_000):
+        tick_ms, step_ms, quiet_ms = time_ms(backends, arguments.ticks)
+        result |= {
+            f"tick_ms_{backends}": tick_ms,
+            f"step_ms_{backends}": step_ms,
+            f"quiet_tick_ms_{backends}": quiet_ms,
+        }
+        lines.append(
+            f"{backends:,} backends: tick {tick_ms:.2f} ms, of it step {step_ms:.2f} ms; "
+            f"a quiet one {quiet_ms:.2f} ms"
+        )
     growth_mib = grow(arguments.day_ticks)
     lines.append(f"{arguments.day_ticks:,} ticks of {_DAY_BACKENDS}: {growth_mib:+.1f} MiB")
     result |= {
@@ -172,15 +181,20 @@ def main() -> None:
     report(lines, result, as_json=arguments.json)
 
 
-def time_ms(backends: int, ticks: int) -> tuple[float, float]:
-    """Median milliseconds of a tick, and of its ``step``."""
+def time_ms(backends: int, ticks: int) -> tuple[float, float, float]:
+    """Median milliseconds of a tick, of its ``step``, and of a tick in which all is quiet."""
     fleet = Fleet(backends, _INTERVAL_S)
     quiet, contended = np.zeros(backends), np.zeros(backends)
     contended[::_CONTENDED_EVERY] = _RHO_BG
     for _ in range(_WARM_UP):
         fleet.tick(quiet)
+    calm = [fleet.tick(quiet) for _ in range(ticks)]
     took = [fleet.tick(contended) for _ in range(ticks)]
-    return 1e3 * median(tick for tick, _ in took), 1e3 * median(steps for _, steps in took)
+    return (
+        1e3 * median(tick for tick, _ in took),
+        1e3 * median(steps for _, steps in took),
+        1e3 * median(tick for tick, _ in calm),
+    )
 
 
 def grow(ticks: int) -> float:
