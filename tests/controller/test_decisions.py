@@ -1,0 +1,86 @@
+"""Decisions that were made once are made again.
+
+The recordings are of the controller as it was when it looked at one backend after the other, in
+format 1: simulated services of a few backends, on a round robin and under least connections, to
+which in two hundred ticks all happens that the other tests bring about one by one (neighbours on
+CPU, cache and disk, more and less load, agents that die, metrics that are missing, a balancer that
+restarts, backends that leave, orders, another writer), under all strategies.
+
+A decision that is to be another one from now on is a reason to record anew:
+``python tests/controller/test_decisions.py``.
+"""
+
+from __future__ import annotations
+
+import lzma
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+
+import pytest
+
+from dial.controller.policy import Policy
+from dial.controller.recording import Recorder, Recording
+from dial.controller.step import step
+from dial.settings import RecordSettings
+
+RECORDINGS = sorted(Path(__file__).with_name("recordings").glob("*.jsonl.xz"))
+
+_CLOSE = 1e-9
+"""Of a number: sums in another order, and another machine's logarithms."""
+
+
+def differences(recorded: object, decided: object, where: str) -> list[str]:
+    """Where the two are not the same."""
+    if isinstance(recorded, float) and isinstance(decided, float):
+        same = decided == pytest.approx(recorded, rel=_CLOSE, abs=_CLOSE)
+        return [] if same else [f"{where}: {recorded!r} is now {decided!r}"]
+    if is_dataclass(recorded) and type(recorded) is type(decided):
+        return [
+            line
+            for f in fields(recorded)
+            for line in differences(
+                getattr(recorded, f.name), getattr(decided, f.name), f"{where}.{f.name}"
+            )
+        ]
+    if isinstance(recorded, tuple) and isinstance(decided, tuple) and len(recorded) == len(decided):
+        pairs = enumerate(zip(recorded, decided, strict=True))
+        return [line for i, pair in pairs for line in differences(*pair, f"{where}[{i}]")]
+    return [] if recorded == decided else [f"{where}: {recorded!r} is now {decided!r}"]
+
+
+def test_there_are_recordings():
+    assert RECORDINGS
+
+
+@pytest.mark.parametrize("packed", RECORDINGS, ids=lambda path: path.name.split(".")[0])
+def test_decisions_are_those_that_were_recorded(packed, tmp_path):
+    path = tmp_path / "recording.jsonl"
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    recording = Recording(path)
+    policy, state = Policy.of(recording.header.policy), recording.header.state
+    for tick in recording.ticks():
+        state, plan = step(policy, state, tick.observation)
+        assert differences(tick.plan, plan, f"tick {plan.tick}") == []
+
+
+def record_anew() -> None:
+    """Write down what is decided now of the same observations."""
+    for packed in RECORDINGS:
+        path = packed.with_suffix("")
+        path.write_bytes(lzma.decompress(packed.read_bytes()))
+        recording = Recording(path)
+        policy, state = Policy.of(recording.header.policy), recording.header.state
+        anew = RecordSettings(path=path.with_suffix(".anew"), max_mib=1024)
+        recorder = Recorder(anew, recording.header.policy)
+        for tick in recording.ticks():
+            before = state
+            state, plan = step(policy, before, tick.observation)
+            recorder.tick(before, tick.observation, plan)
+        recorder.close()
+        packed.write_bytes(lzma.compress(anew.path.read_bytes(), preset=9))
+        anew.path.unlink()
+        path.unlink()
+
+
+if __name__ == "__main__":
+    record_anew()
