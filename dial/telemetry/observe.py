@@ -12,7 +12,7 @@ like, so that a tick of a second has no sample now and then, and two the next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from dial.telemetry.requests import ClosedWindow, RequestWindows
@@ -101,15 +101,13 @@ class Observer:
         closed = self._windows.close(names)
         served = {name: window.requests for name, window in closed.items()}
         self._remember(_Recent(interval_s, served, samples))
-        backends = tuple(
-            BackendObservation(
-                name=server.name,
-                window=self._window(balancer.epoch, server, closed[server.name], interval_s),
-                sample=merge_samples(self._samples(server.name)),
-                server=server,
-            )
-            for server in balancer.servers
-        )
+        counted = self._requests_total if balancer.epoch == self._epoch else {}
+        windows = [
+            _window(closed[server.name], _arrived(server, counted), interval_s, per_s)
+            for server, per_s in zip(balancer.servers, self._served_per_s(names), strict=True)
+        ]
+        samples_of = self._merged_samples(names)
+        backends = tuple(map(BackendObservation, names, windows, samples_of, balancer.servers))
         self.begin(balancer)
         return Observation(
             tick=self.tick,
@@ -132,30 +130,48 @@ class Observer:
         ):
             covered_s -= self._recent.popleft().interval_s
 
-    def _samples(self, name: str) -> list[AgentSample]:
-        return [sample for tick in self._recent for sample in tick.samples.get(name, ())]
+    def _merged_samples(self, names: tuple[str, ...]) -> Iterator[AgentSample | NoData]:
+        newest, *before = reversed(self._recent)
+        for name in names:
+            samples = newest.samples.get(name, ())
+            for tick in before:
+                samples = (*tick.samples.get(name, ()), *samples)
+            yield samples[0] if len(samples) == 1 else merge_samples(samples)
 
-    def _served_per_s(self, name: str) -> float:
-        ticks = [tick for tick in self._recent if name in tick.served]
-        return sum(tick.served[name] for tick in ticks) / sum(tick.interval_s for tick in ticks)
+    def _served_per_s(self, names: tuple[str, ...]) -> list[float]:
+        """Of the ticks in which a backend was there."""
+        served, covered_s = [0] * len(names), [0.0] * len(names)
+        for tick in self._recent:
+            for row, requests in enumerate(map(tick.served.get, names)):
+                if requests is not None:
+                    served[row] += requests
+                    covered_s[row] += tick.interval_s
+        return [n / s for n, s in zip(served, covered_s, strict=True)]
 
-    def _window(
-        self, epoch: str, server: ServerState, closed: ClosedWindow, interval_s: float
-    ) -> RequestWindow:
-        arrived = closed.requests
-        before = self._requests_total.get(server.name)
-        if epoch == self._epoch and before is not None and server.requests_total >= before:
-            arrived = server.requests_total - before
-        t_x_ms = closed.t_x_ms
-        if isinstance(t_x_ms, NoData) and closed.requests == 0 and arrived > 0:
-            t_x_ms = NoData(f"{arrived} requests were sent there but no log line came")
-        return RequestWindow(
-            requests=closed.requests,
-            errors=closed.errors,
-            rate_per_s=arrived / interval_s,
-            t_x_ms=t_x_ms,
-            t_x_requests=closed.t_x_requests,
-            t_mean_ms=closed.t_mean_ms,
-            t_c_ms=closed.t_c_ms,
-            served_per_s=self._served_per_s(server.name),
-        )
+
+def _arrived(server: ServerState, counted: Mapping[str, int]) -> int | None:
+    """Requests since the balancer's counters were read before; ``None`` where they do not go on."""
+    before = counted.get(server.name)
+    if before is None or server.requests_total < before:
+        return None
+    return server.requests_total - before
+
+
+def _window(
+    closed: ClosedWindow, arrived: int | None, interval_s: float, served_per_s: float
+) -> RequestWindow:
+    requests, errors, t_x_ms, t_mean_ms, t_c_ms, t_x_requests = closed
+    if arrived is None:
+        arrived = requests
+    if not requests and arrived and isinstance(t_x_ms, NoData):
+        t_x_ms = NoData(f"{arrived} requests were sent there but no log line came")
+    return RequestWindow(
+        requests,
+        errors,
+        arrived / interval_s,
+        t_x_ms,
+        t_x_requests,
+        t_mean_ms,
+        t_c_ms,
+        served_per_s=served_per_s,
+    )
