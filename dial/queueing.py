@@ -34,7 +34,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 
-from dial.types import Measured, NoData
+Number = float | NDArray[np.float64]
+"""Of one backend, or (n,) of as many."""
 
 
 def percentile_factor(percentile: float) -> float:
@@ -48,7 +49,7 @@ def percentile_factor(percentile: float) -> float:
     return -math.log1p(-percentile / 100.0)
 
 
-def t_x_error(requests: int, utilisation: float, percentile: float) -> float:
+def t_x_error(requests: Number, utilisation: Number, percentile: float) -> Number:
     """Standard deviation of ln T_x of an interval, by sampling.
 
     Independent exponential times would give sqrt(p / ((1 - p) n)) / L.  But those of a queue are
@@ -74,20 +75,21 @@ def t_x_error(requests: int, utilisation: float, percentile: float) -> float:
     server queue", J. Austral. Math. Soc. 8, 1968; Whitt, "Planning queueing simulations",
     Management Science 35, 1989.
 
-    >>> round(t_x_error(85, 0.0, 90.0), 3)
+    >>> print(f"{t_x_error(85, 0.0, 90.0):.3f}")
     0.138
-    >>> round(t_x_error(85, 0.5, 90.0), 3)
+    >>> print(f"{t_x_error(85, 0.5, 90.0):.3f}")
     0.336
     """
     p = percentile / 100.0
-    alone = math.sqrt(p / ((1.0 - p) * max(requests, 1))) / percentile_factor(percentile)
-    rho = min(max(utilisation, 0.0), RHO_MAX)
+    alone = np.sqrt(p / ((1.0 - p) * np.maximum(requests, 1))) / percentile_factor(percentile)
+    rho = np.minimum(np.maximum(utilisation, 0.0), RHO_MAX)
     alike = rho * (2.0 + 5.0 * rho - 4.0 * rho**2 + rho**3) / (1.0 - rho) ** 2
-    long_run = alone * math.sqrt(1.0 + alike)
-    return long_run * _LARGEST_ERROR / math.hypot(long_run, _LARGEST_ERROR)
+    long_run = alone * np.sqrt(1.0 + alike)
+    error: Number = long_run * _LARGEST_ERROR / np.hypot(long_run, _LARGEST_ERROR)
+    return error
 
 
-def relaxations(requests: int, utilisation: float) -> float:
+def relaxations(requests: Number, utilisation: Number) -> Number:
     """How long an interval is, in relaxation times of its queue.
 
     What is left of a long queue after t is e^(-t/r) of it at the most, with
@@ -105,11 +107,13 @@ def relaxations(requests: int, utilisation: float) -> float:
     -----
     Source: Morse, "Stochastic properties of waiting lines", Operations Research 3, 1955.
 
-    >>> round(relaxations(58, 0.5), 1)
+    >>> print(f"{relaxations(58, 0.5):.1f}")
     10.0
     """
-    rho = min(max(utilisation, 0.0), RHO_MAX)
-    return math.inf if rho == 0.0 else requests * (1.0 - math.sqrt(rho)) ** 2 / rho
+    rho = np.minimum(np.maximum(utilisation, 0.0), RHO_MAX)
+    busy = np.where(rho == 0.0, 1.0, rho)
+    found: Number = np.where(rho == 0.0, np.inf, requests * (1.0 - np.sqrt(busy)) ** 2 / busy)[()]
+    return found
 
 
 def tail_latency_s(
@@ -148,9 +152,9 @@ RHO_MAX = 0.95
 40 % and more in T_x."""
 
 
-def idle_fraction(rho_fg: Measured) -> float:
-    """1 - rho_fg, held away from 0; 1 where rho_fg is not known: nothing is corrected then."""
-    return 1.0 if isinstance(rho_fg, NoData) else 1.0 - min(rho_fg, RHO_MAX)
+def idle_fraction(rho_fg: NDArray[np.float64]) -> NDArray[np.float64]:
+    """1 - rho_fg, held away from 0; 1 where rho_fg is NaN: nothing is corrected then."""
+    return np.where(np.isnan(rho_fg), 1.0, 1.0 - np.minimum(rho_fg, RHO_MAX))
 
 
 LEAST_T_X_MS = 1e-3
@@ -191,16 +195,17 @@ class TailCurve:
         u = 1.0 / (1.0 - rho)
         return self.c0_ms + self.c1_ms * u + self.c2_ms * u * u
 
-    def steepness(self, rho: float) -> float:
+    def steepness(self, rho: Number) -> Number:
         """By how much of itself T_x grows with a little more utilisation: d ln T_x / d rho.
 
         1/(1 - rho) on M/M/1's curve; less where the curve has a part that no load lengthens, and
         there an error of T_x is a large one of rho.
         """
         u = 1.0 / (1.0 - rho)
-        return u * u * (self.c1_ms + 2.0 * self.c2_ms * u) / self.t_x_ms(rho)
+        t_x_ms = self.c0_ms + self.c1_ms * u + self.c2_ms * u * u
+        return u * u * (self.c1_ms + 2.0 * self.c2_ms * u) / t_x_ms
 
-    def utilisation(self, t_x_ms: float) -> float:
+    def utilisation(self, t_x_ms: Number) -> Number:
         """The inverse: the utilisation, in [0, 1], at which T_x would be ``t_x_ms``.
 
         The textbook root (-c1 + sqrt(...)) / (2 c2) cancels for small c2 and divides by
@@ -208,13 +213,15 @@ class TailCurve:
         Below the curve's start (u < 1) the answer is 0: faster than an idle backend
         cannot mean a negative use.
         """
-        above_ms = t_x_ms - self.c0_ms
-        if above_ms <= 0.0:
-            return 0.0
-        root = math.sqrt(self.c1_ms * self.c1_ms + 4.0 * self.c2_ms * above_ms)
+        # Not 0, at which u of a curve without a linear term would be 0/0.
+        above_ms = np.maximum(t_x_ms - self.c0_ms, _NEXT_TO_NOTHING)
+        root = np.sqrt(self.c1_ms * self.c1_ms + 4.0 * self.c2_ms * above_ms)
         u = 2.0 * above_ms / (self.c1_ms + root)
-        return 0.0 if u <= 1.0 else 1.0 - 1.0 / u
+        utilisation: Number = 1.0 - 1.0 / np.maximum(u, 1.0)
+        return utilisation
 
+
+_NEXT_TO_NOTHING = 1e-300
 
 MM1 = TailCurve(0.0, 1.0, 0.0)
 """The shape of M/M/1: T_x ~ 1/(1 - rho)."""

@@ -1,5 +1,9 @@
 """Why a backend is slow: the decision tree and the features it looks at.
 
+:mod:`dial.classifier.metrics`
+    The metrics of one interval.
+:mod:`dial.classifier.baseline`
+    What they were in quiet times.
 :mod:`dial.classifier.features`
     Metrics normalised by what the present number of requests predicts.
 :mod:`dial.classifier.tree`
@@ -10,18 +14,28 @@
     Whether what a cause was named by still shows.
 """
 
-from dial.classifier.features import FEATURES, QuietBaseline, features
+from dial.classifier.baseline import QuietBaseline
+from dial.classifier.features import (
+    FEATURES,
+    Features,
+    FeaturesOfOne,
+    features_of,
+)
+from dial.classifier.metrics import Metrics
 from dial.classifier.symptom import Symptom, symptom_of
 from dial.classifier.tree import Branch, Leaf, Tree, classify
 
 __all__ = [
     "FEATURES",
     "Branch",
+    "Features",
+    "FeaturesOfOne",
     "Leaf",
+    "Metrics",
     "QuietBaseline",
     "Symptom",
     "Tree",
     "classify",
-    "features",
+    "features_of",
     "symptom_of",
 ]

@@ -38,12 +38,21 @@ Departures
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+import math
+from collections.abc import Iterator, Mapping
 
-from dial.queueing import idle_fraction
+import numpy as np
+
+from dial.classifier.baseline import QuietBaseline
+from dial.classifier.metrics import (
+    LEAST_CORES,
+    SAMPLE_FIELDS,
+    WAITS,
+    WINDOW_FIELDS,
+    Metrics,
+)
+from dial.columns import Floats, column, table
 from dial.types import AgentSample, Measured, NoData, RequestWindow
-
-_UNKNOWN = NoData("rho_fg is unknown")
 
 FEATURES: dict[str, str] = {
     "requests_ratio": "request rate / its quiet mean",
@@ -91,8 +100,6 @@ def in_words(feature: str, value: float | None = None) -> str:
     return name if value is None else f"{name} {value:.3g}{unit}"
 
 
-LEAST_CORES = 0.02
-"""A sample of 1 s in ticks of 10 ms is off by 0.01 core; agents themselves take 0.001."""
 LEAST_FRACTION = 0.02
 """Of time waiting: an idle system's own writing makes up to 0.01 of a 2 s interval."""
 LEAST_IDLE_FRACTION = 0.02
@@ -101,229 +108,164 @@ LEAST_CONNECT_MS = 2.0
 """A log in whole milliseconds turns from 0 to 1 and back by chance."""
 LEAST_RELOAD_NS = 5.0
 """Timing of a few hundred lines is off by that much."""
-LEAST_SEGMENTS_PER_S = 10.0
-"""So that one segment sent again by an idle VM is not a tenth of all."""
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
-    """A fading non-negative least-squares line y = alpha + beta n, as its five sums."""
-
-    weight: float = 0.0
-    sum_n: float = 0.0
-    sum_nn: float = 0.0
-    sum_y: float = 0.0
-    sum_ny: float = 0.0
-
-    def learn(self, n: float, y: float, fade: float) -> Line:
-        """Add the point (n, y); older points count ``fade`` of what they did."""
-        return Line(
-            self.weight * fade + 1.0,
-            self.sum_n * fade + n,
-            self.sum_nn * fade + n * n,
-            self.sum_y * fade + y,
-            self.sum_ny * fade + n * y,
-        )
-
-    def predict(self, n: float) -> Measured:
-        """The value of y at n, or why it cannot be told."""
-        if self.weight == 0.0:
-            return NoData("no quiet interval learnt")
-        spread = self.weight * self.sum_nn - self.sum_n * self.sum_n
-        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 10 %, which
-        # Poisson arrivals alone make at a hundred requests an interval, the slope would be set by
-        # what the metric does for other reasons.
-        if spread > 1e-2 * self.sum_n * self.sum_n:
-            beta = (self.weight * self.sum_ny - self.sum_n * self.sum_y) / spread
-            alpha = (self.sum_y - beta * self.sum_n) / self.weight
-            if beta <= 0.0:
-                return self.sum_y / self.weight
-            if alpha >= 0.0:
-                return alpha + beta * n
-        if self.sum_nn == 0.0:
-            return self.sum_y / self.weight
-        return self.sum_ny / self.sum_nn * n
+_RATIOS = {
+    "requests_ratio": ("requests", 0.0),
+    "cpu_time_ratio": ("cpu_time", LEAST_CORES),
+    "iowait_ratio": ("iowait", LEAST_CORES),
+    "t_c_ratio": ("t_c", LEAST_CONNECT_MS),
+    "memory_reload_ratio": ("memory_reload", LEAST_RELOAD_NS),
+}
+_ODDS = {"io_pressure_odds_ratio": "io_pressure", "disk_busy_odds_ratio": "disk_busy"}
+_EXCESSES = {"cpu_wait_excess": "cpu_wait", "throttled_excess": "throttled"}
+"""The metrics that are compared with their quiet past, and how."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mean:
-    """A fading mean."""
+class Features(Mapping[str, Floats]):
+    """The features of one interval by the names of :data:`FEATURES`, each made when asked for.
 
-    weight: float = 0.0
-    sum_y: float = 0.0
-
-    def learn(self, y: float, fade: float) -> Mean:
-        """Add ``y``; older values count ``fade`` of what they did."""
-        return Mean(self.weight * fade + 1.0, self.sum_y * fade + y)
-
-    def value(self) -> Measured:
-        """The mean, or why there is none."""
-        if self.weight == 0.0:
-            return NoData("no quiet interval learnt")
-        return self.sum_y / self.weight
-
-
-@dataclass(frozen=True, slots=True)
-class QuietBaseline:
-    """What one backend's metrics were while nobody disturbed it.
-
-    Immutable: :meth:`learn` returns the next one.
-    """
-
-    cpu_time: Line = field(default_factory=Line)
-    iowait: Line = field(default_factory=Line)
-    io_pressure: Line = field(default_factory=Line)
-    disk_busy: Line = field(default_factory=Line)
-    t_c: Line = field(default_factory=Line)
-    requests: Mean = field(default_factory=Mean)
-    cpu_wait: Mean = field(default_factory=Mean)
-    throttled: Mean = field(default_factory=Mean)
-    memory_reload: Mean = field(default_factory=Mean)
-    deferral: Mean = field(default_factory=Mean)
-
-    def learn(
-        self,
-        window: RequestWindow,
-        sample: AgentSample | NoData,
-        rho_fg: Measured,
-        *,
-        memory_intervals: int,
-    ) -> QuietBaseline:
-        """Learn one quiet interval; metrics that are missing leave theirs unchanged."""
-        fade = 1.0 - 1.0 / memory_intervals
-        n = _served_per_s(window)
-        learnt: dict[str, Line | Mean] = {}
-        for name, y in _metrics(window, sample, rho_fg).items():
-            if isinstance(y, NoData):
-                continue
-            past: Line | Mean = getattr(self, name)
-            learnt[name] = past.learn(n, y, fade) if isinstance(past, Line) else past.learn(y, fade)
-        return replace(self, **learnt)  # type: ignore[arg-type]
-
-
-def features(
-    baseline: QuietBaseline,
-    window: RequestWindow,
-    sample: AgentSample | NoData,
-    rho_fg: Measured = _UNKNOWN,
-) -> dict[str, Measured]:
-    """The features of one interval, by the names of :data:`FEATURES`.
+    They are (n,); NaN where one is missing (:class:`FeaturesOfOne` says why).
 
     Parameters
     ----------
-    baseline : the same backend's quiet past.
-    window : its requests in the interval.
-    sample : what its agent saw, or why there is none; then all features that need it are
-        ``NoData`` with that reason.
-    rho_fg : the backend's own utilisation; without it T_c is taken as it is.
+    baseline : the backends' quiet past.
+    now : the interval.
     """
-    now = _metrics(window, sample, rho_fg)
-    n = _served_per_s(window)
-    found: dict[str, Measured] = {
-        "requests_ratio": _ratio(now["requests"], baseline.requests.value(), 0.0),
-        "errors_fraction": (
-            window.errors / window.requests if window.requests else NoData("no request ended")
-        ),
-        "cpu_time_ratio": _ratio(now["cpu_time"], baseline.cpu_time.predict(n), LEAST_CORES),
-        "cpu_wait_excess": _excess(now["cpu_wait"], baseline.cpu_wait.value()),
-        "throttled_excess": _excess(now["throttled"], baseline.throttled.value()),
-        "iowait_ratio": _ratio(now["iowait"], baseline.iowait.predict(n), LEAST_CORES),
-        "io_pressure_odds_ratio": _ratio(
-            _odds(now["io_pressure"]), _odds(baseline.io_pressure.predict(n)), LEAST_FRACTION
-        ),
-        "disk_busy_odds_ratio": _ratio(
-            _odds(now["disk_busy"]), _odds(baseline.disk_busy.predict(n)), LEAST_FRACTION
-        ),
-        "retransmit_fraction": sample
-        if isinstance(sample, NoData)
-        else _per(
-            sample.tcp_retransmits_per_s, sample.tcp_segments_out_per_s, LEAST_SEGMENTS_PER_S
-        ),
-        "t_c_ratio": _ratio(
-            now["t_c"], baseline.t_c.predict(n), LEAST_CONNECT_MS * idle_fraction(rho_fg)
-        ),
-        "memory_reload_ratio": _ratio(
-            now["memory_reload"], baseline.memory_reload.value(), LEAST_RELOAD_NS
-        ),
-    }
-    return {name: found[name] for name in FEATURES}
+
+    def __init__(self, baseline: QuietBaseline, now: Metrics) -> None:
+        self._baseline = baseline
+        self._now = now
+        self._made: dict[str, Floats] = {}
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(FEATURES)
+
+    def __len__(self) -> int:
+        return len(FEATURES)
+
+    def _make(self, name: str) -> Floats:
+        now = self._now
+        if name in _RATIOS:
+            metric, least = _RATIOS[name]
+            return self._ratio(metric, least * now.idle if metric == "t_c" else least)
+        if name in _ODDS:
+            of = _odds(self._expected(_ODDS[name])) + LEAST_FRACTION
+            return (_odds(now[_ODDS[name]]) + LEAST_FRACTION) / of
+        if name in _EXCESSES:
+            return now[_EXCESSES[name]] - self._expected(_EXCESSES[name])
+        return now.errors_fraction if name == "errors_fraction" else now.retransmit_fraction
+
+    def _ratio(self, metric: str, least: Floats | float) -> Floats:
+        """Both with the least that means anything: 1 where nothing was expected nor seen."""
+        of = self._expected(metric) + least
+        ratio: Floats = (self._now[metric] + least) / np.where(of > 0.0, of, np.nan)
+        return ratio
+
+    def _expected(self, metric: str) -> Floats:
+        return self._baseline.expected(metric, self._now.served_per_s)
 
 
-def _served_per_s(window: RequestWindow) -> float:
-    served = window.served_per_s
-    return window.rate_per_s if isinstance(served, NoData) else served
+class FeaturesOfOne(Mapping[str, Measured]):
+    """One backend's features by name, each with the reason where it is missing.
 
-
-def _metrics(
-    window: RequestWindow, sample: AgentSample | NoData, rho_fg: Measured
-) -> dict[str, Measured]:
-    """The raw metrics, by the names of :class:`QuietBaseline`'s fields."""
-    t_c_ms = window.t_c_ms
-    if not isinstance(t_c_ms, NoData):
-        t_c_ms *= idle_fraction(rho_fg)
-    outside: dict[str, Measured] = {"requests": window.rate_per_s, "t_c": t_c_ms}
-    if isinstance(sample, NoData):
-        inside: dict[str, Measured] = {
-            f.name: sample for f in fields(QuietBaseline) if f.name not in outside
-        }
-    else:
-        cpu_time = sample.cpu_time_cores
-        waited = _sum_of_known(
-            sample.cpu_steal_cores, sample.cpu_unaccounted_cores, sample.run_queue_wait_cores
-        )
-        inside = {
-            "cpu_time": cpu_time,
-            "cpu_wait": _per(waited, cpu_time, LEAST_CORES),
-            "throttled": sample.throttled_fraction,
-            "iowait": sample.cpu_iowait_cores,
-            "io_pressure": sample.psi_io_some_fraction,
-            "disk_busy": sample.disk_busy_fraction,
-            "memory_reload": sample.memory_reload_ns,
-            "deferral": sample.deferral_fraction,
-        }
-    return outside | inside
-
-
-def _sum_of_known(*parts: Measured) -> Measured:
-    """The sum of what is known, a lower bound; with nothing known, the last reason.
-
-    Steal, time unaccounted for and run-queue wait never count the same time twice.
+    Parameters
+    ----------
+    found, baseline : of all backends.
+    row : of this one.
+    window, sample : this one's interval.
+    beside : features that are not of the tree.
     """
-    known = [part for part in parts if not isinstance(part, NoData)]
-    return sum(known) if known else parts[-1]
 
+    __slots__ = ("_baseline", "_beside", "_found", "_row", "_sample", "_window")
 
-def _ratio(observed: Measured, expected: Measured, least: float) -> Measured:
-    """Both with the least that means anything added: 1 where nothing was expected nor seen."""
-    if isinstance(observed, NoData):
-        return observed
-    if isinstance(expected, NoData):
-        return expected
-    if expected + least <= 0.0:
+    def __init__(
+        self,
+        found: Mapping[str, Floats],
+        baseline: QuietBaseline,
+        row: int,
+        window: RequestWindow,
+        sample: AgentSample | NoData,
+        *,
+        beside: Mapping[str, Measured],
+    ) -> None:
+        self._found, self._baseline, self._row = found, baseline, row
+        self._window, self._sample, self._beside = window, sample, beside
+
+    def __getitem__(self, name: str) -> Measured:
+        if name in self._beside:
+            return self._beside[name]
+        value = float(self._found[name][self._row])
+        return self._why_not(name) if math.isnan(value) else value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter((*self._found, *self._beside))
+
+    def __len__(self) -> int:
+        return len(self._found) + len(self._beside)
+
+    def _why_not(self, name: str) -> NoData:
+        seen, metric = _observed(name, self._window, self._sample), _COMPARED.get(name)
+        if isinstance(seen, NoData):
+            return seen
+        if metric and not self._baseline.has_learnt(metric, self._row):
+            return NoData("no quiet interval learnt")
         return NoData("nothing was expected, so no ratio can be formed")
-    return (observed + least) / (expected + least)
 
 
-def _odds(fraction: Measured) -> Measured:
+def features_of(
+    baseline: QuietBaseline,
+    window: RequestWindow,
+    sample: AgentSample | NoData,
+    rho_fg: Measured,
+) -> dict[str, Measured]:
+    """The features of a single backend: ``baseline`` has one row."""
+    windows, samples = table([window], WINDOW_FIELDS), table([sample], SAMPLE_FIELDS)
+    found = Features(baseline, Metrics(windows, samples, column([rho_fg])))
+    return dict(FeaturesOfOne(found, baseline, 0, window, sample, beside={}))
+
+
+_COMPARED = {name: metric for name, (metric, _) in _RATIOS.items()} | _ODDS | _EXCESSES
+
+_NEEDED = {
+    "cpu_time_ratio": ("cpu_time_cores",),
+    "cpu_wait_excess": ("cpu_time_cores",),
+    "throttled_excess": ("throttled_fraction",),
+    "iowait_ratio": ("cpu_iowait_cores",),
+    "io_pressure_odds_ratio": ("psi_io_some_fraction",),
+    "disk_busy_odds_ratio": ("disk_busy_fraction",),
+    "retransmit_fraction": ("tcp_retransmits_per_s", "tcp_segments_out_per_s"),
+    "memory_reload_ratio": ("memory_reload_ns",),
+}
+"""Of a sample."""
+
+
+def _observed(feature: str, window: RequestWindow, sample: AgentSample | NoData) -> Measured:
+    """What was measured for a feature, as far as it tells why that is missing."""
+    if feature == "errors_fraction":
+        return NoData("no request ended")
+    if feature == "t_c_ratio":
+        return window.t_c_ms
+    if feature not in _NEEDED:
+        return window.rate_per_s
+    if isinstance(sample, NoData):
+        return sample
+    if feature == "cpu_wait_excess":
+        # One of them is enough.
+        waits: list[Measured] = [getattr(sample, name) for name in WAITS]
+        if all(isinstance(wait, NoData) for wait in waits):
+            return waits[-1]
+    needed: list[Measured] = [getattr(sample, name) for name in _NEEDED[feature]]
+    return next((each for each in needed if isinstance(each, NoData)), needed[0])
+
+
+def _odds(fraction: Floats) -> Floats:
     """Busy over idle time; a prediction may lie above 1."""
-    if isinstance(fraction, NoData):
-        return fraction
-    busy = min(fraction, 1.0)
-    return busy / (1.0 - busy + LEAST_IDLE_FRACTION)
-
-
-def _per(amount: Measured, of: Measured, least: float) -> Measured:
-    """``amount`` for each unit of ``of``, held to be at least ``least``, which is positive."""
-    if isinstance(amount, NoData):
-        return amount
-    if isinstance(of, NoData):
-        return of
-    return amount / (of + least)
-
-
-def _excess(observed: Measured, expected: Measured) -> Measured:
-    if isinstance(observed, NoData):
-        return observed
-    if isinstance(expected, NoData):
-        return expected
-    return observed - expected
+    busy = np.minimum(fraction, 1.0)
+    odds: Floats = busy / (1.0 - busy + LEAST_IDLE_FRACTION)
+    return odds

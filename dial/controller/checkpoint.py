@@ -24,11 +24,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Literal
 
+import numpy as np
 import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 import dial
-from dial.controller.state import Shift, State
+from dial.controller.state import Known, Shift, State
 from dial.handover import Kept
 from dial.lease import Moment
 from dial.settings import Settings, describe
@@ -46,7 +47,7 @@ log = structlog.get_logger("dial.controller")
 class _Checkpoint(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     dial: str
     service: str
     percentile: float
@@ -143,17 +144,15 @@ def in_force(shift: Shift, balancer: BalancerState) -> bool:
 
 def without_shift(state: State) -> State:
     """What was learnt in quiet times, with nobody suspected of anything."""
-    backends = {
-        name: replace(
-            known,
-            band=replace(known.band, held_back_ms=()),
-            cusum=replace(known.cusum, evidence=0.0, detected_for=0, held_back=()),
-            rates=replace(known.rates, evidence=0.0, detected_for=0, held_back=()),
-            contention=None,
-            suspect=None,
-            history=(),
-            uneasy_intervals=0,
-        )
-        for name, known in state.backends.items()
-    }
+    known = state.backends.known
+    blank = Known.blank(len(state.backends.names))
+    everybody = np.ones(len(state.backends.names), np.bool_)
+    quiet = known.but(
+        band=known.band.but(held_back_ms=blank.band.held_back_ms),
+        cusum=known.cusum.calmed(everybody),
+        rates=known.rates.calmed(everybody),
+        history=blank.history,
+        uneasy_intervals=blank.uneasy_intervals,
+    )
+    backends = replace(state.backends, known=quiet, contentions={}, suspects={})
     return replace(state, backends=backends, shift=None)

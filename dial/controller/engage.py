@@ -8,13 +8,14 @@ before that is known.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dial.classifier import Symptom, classify, deferral, symptom_of
 from dial.controller.finding import Finding
 from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, ControlGroups
-from dial.controller.state import BackendState, Contention
-from dial.detector import Signal
+from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, Siblings
+from dial.controller.state import Contention, Release
 from dial.estimator import RhoBg
 from dial.queueing import MM1, RHO_MAX
 from dial.types import Cause, NoData
@@ -26,24 +27,49 @@ _AGREES_DEVIATIONS = 2.0
 alone it would be chance in one of forty comparisons."""
 
 
-def find_cause(policy: Policy, known: BackendState, look: Look) -> Finding:
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """What speaks for a neighbour beside the interval itself.
+
+    Attributes
+    ----------
+    likely, detected
+        By the detector.
+    before
+        Class of the last interval that was above its band, since all was calm.
+    uneasy_intervals
+        Since then.
+    release
+        Of the last neighbour.
+    """
+
+    likely: bool
+    detected: bool
+    before: Cause | None
+    uneasy_intervals: int
+    release: Release | None
+
+
+def find_cause(policy: Policy, look: Look) -> Finding:
     """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
     sample = look.seen.sample
     if isinstance(sample, NoData):
         why = (f"cannot be classified: {sample.reason}",)
         return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
-    cause, path = cause_of(policy, known, look)
+    cause, path = cause_of(policy, look)
     if not cause.costs_capacity:
         return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
-    alone = lost_by(policy, known, look, cause)
+    alone = lost_by(policy, look, cause)
     return Finding(cause, alone, path, symptom_beside(policy, look, cause))
 
 
-def cause_of(policy: Policy, known: BackendState, look: Look) -> tuple[Cause, tuple[str, ...]]:
+def cause_of(policy: Policy, look: Look) -> tuple[Cause, tuple[str, ...]]:
     """The class of an interval, and what it was told by: the tree's, or that it blocks itself."""
     cause, path = classify(policy.tree, look.features)
     excess = look.features[deferral.FEATURE]
-    lost = lost_by(policy, known, look, Cause.INTRA_APP)
+    if isinstance(excess, NoData) or excess < deferral.LEAST_EXCESS:
+        return cause, path
+    lost = lost_by(policy, look, Cause.INTRA_APP)
     intra_app = deferral.is_intra_app(
         excess,
         lost if isinstance(lost, NoData) else lost.value,
@@ -65,20 +91,19 @@ def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
     return None if cause is Cause.LLC else symptom_of(policy.tree, look.features)
 
 
-def lost_by(policy: Policy, known: BackendState, look: Look, cause: Cause) -> RhoBg | NoData:
+def lost_by(policy: Policy, look: Look, cause: Cause) -> RhoBg | NoData:
     """The capacity that is lost, by this interval alone."""
-    reading = reading_of(policy, known, look, cause)
+    reading = reading_of(policy, look, cause)
     return reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
 
 
 def engage(
     policy: Policy,
-    known: BackendState,
     look: Look,
     found: Finding,
-    signal: Signal,
+    suspicion: Suspicion,
+    siblings: Siblings,
     *,
-    groups: ControlGroups,
     tick: int,
 ) -> tuple[Finding, Contention | None]:
     """Make a contention of a finding, if it is sure enough and worth moving load for.
@@ -96,46 +121,42 @@ def engage(
     Parameters
     ----------
     policy : the strategies.
-    known : what is remembered of the backend.
-    look : its interval.
+    look : the backend's interval.
     found : what the classifier makes of it.
-    signal : what the detector makes of it.
-    groups : every backend's siblings.
+    suspicion : what else is held of it.
+    siblings : what its siblings suffer.
     tick : its number.
     """
-    beside = groups.by_t_x(look.seen.name, known.uneasy_intervals)
+    beside = siblings.by_t_x(look.row)
     if isinstance(beside, NoData):
         # Nothing to compare it with, so no load moves; that it is slow is no less true.
-        slow = signal.detected and found.cause is Cause.UNKNOWN
+        slow = suspicion.detected and found.cause is Cause.UNKNOWN
         cause = Cause.UNKNOWN if slow else Cause.NONE
         return Finding(cause, found.rho_bg, (*found.why, beside.reason)), None
     # An application that says so itself need not look the same twice.
     settled = found.cause is Cause.INTRA_APP or (
-        found.cause is known.suspect and found.cause is not Cause.UNKNOWN
+        found.cause is suspicion.before and found.cause is not Cause.UNKNOWN
     )
-    by_rate = groups.by_rate(look.seen.name, known.uneasy_intervals)
-    given_less = _passed_over(policy, beside, by_rate)
+    given_less = _passed_over(policy, beside, siblings.by_rate(look.row))
     far = bool(given_less) or beside.exceeds(policy.guards.blind_rho_bg, alone=True)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
-    sure = signal.detected or (signal.likely and far and known.uneasy_intervals >= _LEAST_INTERVALS)
+    sure = suspicion.detected or (
+        suspicion.likely and far and suspicion.uneasy_intervals >= _LEAST_INTERVALS
+    )
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
         far_slower = "far slower than its siblings: load moves before the cause is known"
         why = (*found.why, *given_less, far_slower)
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
-        return blind, _contention(policy, known, blind, beside.excess, tick=tick)
+        return blind, _contention(policy, suspicion, blind, beside.excess, tick=tick)
     if not found.cause.costs_capacity:
         cause = found.cause if sure else Cause.NONE
         return Finding(cause, found.rho_bg, found.why), None
-    least = policy.guards.engage_rho_bg
-    slower = beside.exceeds(least, _scale(policy, known, look, beside, found.cause))
-    shared = beside.shared
     if found.cause is Cause.LLC:
-        by_cpu_time = groups.by_cpu_time(look.seen.name, known.uneasy_intervals)
+        by_cpu_time = siblings.by_cpu_time(look.row)
         if isinstance(by_cpu_time, NoData):
             return Finding(Cause.NONE, found.rho_bg, (*found.why, by_cpu_time.reason)), None
-        slower, shared = slower and by_cpu_time.exceeds(least), by_cpu_time.shared
-    cause = Cause.NONE
+    cause, least = Cause.NONE, policy.guards.engage_rho_bg
     if not sure:
         why_not = f"looks like {found.cause}; so far that is not enough"
     elif not settled:
@@ -144,15 +165,28 @@ def engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif not slower and shared:
-        # What all wait for, such as a row of one database, needs no neighbour and no load.
-        cause = found.cause if found.cause is Cause.INTRA_APP else Cause.LOAD
-        why_not = f"looks like {found.cause}, but its siblings are as slow"
-    elif not slower:
-        why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
     else:
-        return found, _contention(policy, known, found, found.rho_bg, tick=tick)
+        slower, shared = _beside_siblings(policy, look, found.cause, siblings, beside)
+        if slower:
+            return found, _contention(policy, suspicion, found, found.rho_bg, tick=tick)
+        why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
+        if shared:
+            # What all wait for, such as a row of one database, needs no neighbour and no load.
+            cause = found.cause if found.cause is Cause.INTRA_APP else Cause.LOAD
+            why_not = f"looks like {found.cause}, but its siblings are as slow"
     return Finding(cause, found.rho_bg, (*found.why, why_not)), None
+
+
+def _beside_siblings(
+    policy: Policy, look: Look, cause: Cause, siblings: Siblings, by_t_x: Comparison
+) -> tuple[bool, bool]:
+    """Whether it surely is slower by what is worth it, and whether its siblings suffer as well."""
+    least = policy.guards.engage_rho_bg
+    slower = by_t_x.exceeds(least, _scale(policy, look, by_t_x, cause))
+    by_cpu_time = siblings.by_cpu_time(look.row) if cause is Cause.LLC else by_t_x
+    if isinstance(by_cpu_time, NoData) or cause is not Cause.LLC:
+        return slower, by_t_x.shared
+    return slower and by_cpu_time.exceeds(least), by_cpu_time.shared
 
 
 def _passed_over(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) -> tuple[str, ...]:
@@ -167,9 +201,9 @@ def _passed_over(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) ->
 
 
 def _contention(
-    policy: Policy, known: BackendState, found: Finding, rho_bg: RhoBg, *, tick: int
+    policy: Policy, suspicion: Suspicion, found: Finding, rho_bg: RhoBg, *, tick: int
 ) -> Contention:
-    last, returns = known.release, 0
+    last, returns = suspicion.release, 0
     if last is not None and tick - last.tick <= policy.guards.return_ticks:
         returns = last.returns + 1
     return Contention(
@@ -185,19 +219,17 @@ def _contention(
     )
 
 
-def _scale(
-    policy: Policy, known: BackendState, look: Look, beside: Comparison, cause: Cause
-) -> float:
+def _scale(policy: Policy, look: Look, beside: Comparison, cause: Cause) -> float:
     """What the excess by M/M/1's curve has to be multiplied with on the curve of ``cause``."""
     rho_fg, excess = look.rho_fg, beside.excess.mean
-    plain, shaped = known.curve.curve(), known.curve.curve(policy.shapes.get(cause, MM1))
+    plain, shaped = look.curve(), look.curve(policy.shapes.get(cause, MM1))
     if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
         return 1.0
     if excess <= 0.0:
         return 1.0
 
     def by_shape(rho: float) -> float:
-        return shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX)))
+        return float(shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX))))
 
     # At its mean T_x, and at the one that it would have were it as slow as its siblings.
     slow = rho_fg + beside.own.mean

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dial.controller.engage import cause_of, symptom_beside
+from dial.controller.engage import cause_of, lost_by, symptom_beside
 from dial.controller.finding import Finding
 from dial.controller.guards import least_stay_ticks
+from dial.controller.history import WINDOW_INTERVALS
 from dial.controller.look import Look, drains, reading_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import WINDOW_INTERVALS, Comparison, ControlGroups
-from dial.controller.state import BackendState, Contention
-from dial.detector import Signal
+from dial.controller.siblings import Comparison, Siblings
+from dial.controller.state import Contention
 from dial.estimator import Reading, RhoBg, departed
 from dial.types import Cause, NoData
 
@@ -26,14 +26,14 @@ neighbour: of one that took 0.66 of a disk the estimate fell to 0.25 in half a m
 
 def follow(
     policy: Policy,
-    known: BackendState,
     contention: Contention,
     look: Look,
-    signal: Signal,
     *,
-    groups: ControlGroups,
+    above: bool,
+    suspect: Cause | None,
+    siblings: Siblings,
     tick: int,
-) -> tuple[BackendState, Finding, Contention | None]:
+) -> tuple[Finding, Contention | None, Cause | None]:
     """Refine the estimate; the contention ends when the neighbour has surely gone.
 
     Where load was moved before the cause was known, it becomes known when two intervals in a
@@ -42,34 +42,43 @@ def follow(
     Parameters
     ----------
     policy : the strategies.
-    known : what is remembered of the backend.
-    contention : its neighbour.
+    contention : the backend's neighbour.
     look : its interval.
-    signal : what the detector says of it.
-    groups : every backend's siblings.
+    above : whether T_x is above what is expected.
+    suspect : class of the interval before, while the cause is not known.
+    siblings : what its siblings suffer.
     tick : its number.
+
+    Returns
+    -------
+    Finding
+        What is held of the backend.
+    Contention or None
+        The neighbour, or that it has gone.
+    Cause or None
+        Class of this interval, while the cause is not known.
     """
     if contention.symptom is not None:
         contention = replace(contention, symptom=contention.symptom.step(look.features))
     if contention.cause is Cause.UNKNOWN:
-        known, contention = _name(policy, known, contention, look)
-    reading = reading_of(policy, known, look, contention.cause)
+        contention, suspect = _name(policy, contention, look, suspect)
+    reading = reading_of(policy, look, contention.cause)
     stays = tick - contention.since_tick < least_stay_ticks(
         contention.returns, 10 * policy.guards.return_ticks
     )
-    if not stays and _refuted(policy, contention, look, groups, tick=tick):
+    if not stays and _refuted(policy, contention, look, siblings, tick=tick):
         why = "its siblings are as slow: load is no better there"
-        return known, Finding(Cause.LOAD, contention.rho_bg, (why,)), None
+        return Finding(Cause.LOAD, contention.rho_bg, (why,)), None, suspect
     if isinstance(reading, NoData):
         if not stays and tick - contention.read_tick >= policy.guards.expire_ticks:
             why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
-            return known, Finding(Cause.NONE, contention.rho_bg, (why,)), None
-        return known, _held(contention), contention
+            return Finding(Cause.NONE, contention.rho_bg, (why,)), None, suspect
+        return _held(contention), contention, suspect
     if reading.percentile is not None and drains(look.seen):
-        return known, _held(contention), contention
-    gone = _gone(policy, contention, reading, signal)
+        return _held(contention), contention, suspect
+    gone = _gone(policy, contention, reading, above=above)
     if gone >= _enough(policy) and not stays:
-        return known, _ended(contention), None
+        return _ended(contention), None, suspect
     rho_bg = _refine(policy, contention.rho_bg, reading)
     if stays and rho_bg.mean < contention.rho_bg.mean:
         # It has only gone for a moment before: load stays away as from one that is there.
@@ -81,20 +90,25 @@ def follow(
         gone=min(gone, _enough(policy)),
         read_tick=tick,
     )
-    return known, _held(contention), contention
+    return _held(contention), contention, suspect
 
 
 def _refuted(
-    policy: Policy, contention: Contention, look: Look, groups: ControlGroups, *, tick: int
+    policy: Policy,
+    contention: Contention,
+    look: Look,
+    siblings: Siblings,
+    *,
+    tick: int,
 ) -> bool:
     """Whether all are slow, so that load was moved away from one for nothing."""
     if tick - contention.since_tick <= WINDOW_INTERVALS:
         # What is known of the siblings may be of the time before.
         return False
-    siblings = groups.typical(look.seen.name, contention.cause)
-    if isinstance(siblings, NoData):
+    typical = siblings.typical(look.row, contention.cause)
+    if isinstance(typical, NoData):
         return False
-    return Comparison(contention.rho_bg, siblings).refutes(policy.guards.engage_rho_bg)
+    return Comparison(contention.rho_bg, typical).refutes(policy.guards.engage_rho_bg)
 
 
 def _ended(contention: Contention) -> Finding:
@@ -108,20 +122,24 @@ def _held(contention: Contention) -> Finding:
 
 
 def _name(
-    policy: Policy, known: BackendState, contention: Contention, look: Look
-) -> tuple[BackendState, Contention]:
+    policy: Policy, contention: Contention, look: Look, suspect: Cause | None
+) -> tuple[Contention, Cause | None]:
     """Find the cause of a contention that was begun without."""
     if isinstance(look.seen.sample, NoData):
-        return known, contention
-    cause, path = cause_of(policy, known, look)
-    cpu_time = look.apparent.cpu_time
+        return contention, suspect
+    cause, path = cause_of(policy, look)
     # Of a backend with little load a request takes a little more CPU time for that alone.
-    cached = not isinstance(cpu_time, NoData) and cpu_time.mean >= policy.guards.engage_rho_bg
+    by_cpu_time = lost_by(policy, look, Cause.LLC)
+    cached = (
+        look.seen.server.usable
+        and not isinstance(by_cpu_time, NoData)
+        and by_cpu_time.mean >= policy.guards.engage_rho_bg
+    )
     named = cause.costs_capacity and (cached or cause is not Cause.LLC)
-    if named and cause is known.suspect:
+    if named and cause is suspect:
         symptom = symptom_beside(policy, look, cause)
         contention = replace(contention, cause=cause, evidence=path, symptom=symptom, gone=0.0)
-    return replace(known, suspect=cause), contention
+    return contention, cause
 
 
 def _enough(policy: Policy) -> float:
@@ -130,10 +148,10 @@ def _enough(policy: Policy) -> float:
     return policy.guards.release_evidence
 
 
-def _gone(policy: Policy, contention: Contention, reading: Reading, signal: Signal) -> float:
+def _gone(policy: Policy, contention: Contention, reading: Reading, *, above: bool) -> float:
     """The evidence that the neighbour has gone, after this interval."""
     if policy.strategies.release == "t_x":
-        return 0.0 if signal.above else contention.gone + 1.0
+        return 0.0 if above else contention.gone + 1.0
     if _shows(contention):
         return 0.0
     # One that takes little is still there; less than this would not have been noticed.

@@ -1,162 +1,144 @@
-"""One backend, one tick: is it slow, why, and how much does the neighbour take.
+"""The backends, one tick: who is slow, why, and how much does the neighbour take.
 
 The paper's three steps in their order: detection (2.3.1), classification (2.3.2),
 estimation (2.3.3).  A verdict that a neighbour is there, once made, is kept while load is
 shifted away from the backend, because the symptoms it rests on fade with the load; it is
 refined, and finally ended, by the estimate of rho_bg alone.
+
+Detection and learning are of all backends at once; a cause is looked for one backend at a time, of
+those that are slow or that load was moved away from.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+import numpy as np
 
-from dial.classifier import deferral
-from dial.controller.engage import engage, find_cause, lost_by
+from dial.classifier import Metrics
+from dial.columns import Bools, Floats
+from dial.controller.engage import Suspicion, engage, find_cause
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
-from dial.controller.look import Look, own_utilisation
+from dial.controller.history import WINDOW_INTERVALS, Witnesses
+from dial.controller.look import Look, Looks, own_utilisation, samples_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import WINDOW_INTERVALS, ControlGroups
-from dial.controller.state import BackendState, Release
+from dial.controller.siblings import ControlGroups, Siblings
+from dial.controller.state import Backends, Known, Release
+from dial.controller.verdict import verdicts_of
 from dial.detector import Signal
-from dial.estimator import RhoBg, learn_peak, peak_rps, utilisation
-from dial.types import BackendObservation, Cause, Measured, NoData, Verdict
+from dial.estimator import learn_peak, peak_rps
+from dial.types import Cause, NoData, Verdict
 
 
 def judge(
-    policy: Policy,
-    known: BackendState,
-    look: Look,
-    groups: ControlGroups,
-    *,
-    tick: int,
-    quiet: bool,
-) -> tuple[BackendState, Verdict]:
-    """Detect, classify and estimate for one backend.
+    policy: Policy, backends: Backends, looks: Looks, *, tick: int, quiet: bool
+) -> tuple[Backends, tuple[Verdict, ...]]:
+    """Detect, classify and estimate.
 
     Parameters
     ----------
     policy : the strategies.
-    known : what is remembered of this backend.
-    look : its interval.
-    groups : every backend's siblings.
+    backends : what is remembered of them.
+    looks : their interval, in the same order.
     tick : its number, for the record.
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
-    seen = look.seen
-    t_x_ms = seen.window.t_x_ms
-    known, signal = _detect(policy, known, look, learn=quiet)
-    if quiet and signal.calm:
-        known = _learn(policy, known, seen)
+    known, signal = _detect(policy, backends.known, looks, learn=quiet)
+    peak = looks.peak_rps
+    if quiet:
+        known, peak = _learn(policy, known, looks, where=signal.calm)
+    names, contentions = backends.names, dict(backends.contentions)
+    contended = np.array([name in contentions for name in names], np.bool_)
+    at_ease = signal.calm & ~np.isnan(looks.windows["t_x_ms"]) & ~contended
+    uneasy_intervals = np.minimum(
+        known.uneasy_intervals + np.where(contended, 0, 1), WINDOW_INTERVALS
+    )
+    uneasy_intervals[at_ease] = 0
+    at_ease_again = {names[row] for row in np.flatnonzero(at_ease)} if backends.suspects else set()
+    suspects = {n: cause for n, cause in backends.suspects.items() if n not in at_ease_again}
+    releases = dict(backends.releases)
+    history = known.history.then(looks.read)
 
-    finding = Finding(Cause.NONE, NoData("not slower than expected"))
-    contention = known.contention
-    if contention is not None:
-        returns = contention.returns
-        known, finding, contention = follow(
-            policy, known, contention, look, signal, groups=groups, tick=tick
-        )
+    slow = np.flatnonzero(signal.above & ~contended)
+    siblings = Siblings(
+        ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
+        slow=slow,
+        intervals=uneasy_intervals[slow],
+        followed=np.flatnonzero(contended),
+    )
+
+    judged: dict[int, tuple[Look, Finding]] = {}
+    for look in looks.into(np.flatnonzero(contended | signal.above)):
+        row, name = look.row, names[look.row]
+        contention, suspect = contentions.pop(name, None), suspects.pop(name, None)
         if contention is None:
-            released = Release(tick, returns)
-            known = replace(known, suspect=None, uneasy_intervals=0, release=released)
-        elif contention.cause is not Cause.UNKNOWN:
-            known = replace(known, suspect=None)
-    else:
-        calm = signal.calm and not isinstance(t_x_ms, NoData)
-        known = replace(
-            known,
-            suspect=None if calm else known.suspect,
-            uneasy_intervals=0 if calm else min(known.uneasy_intervals + 1, WINDOW_INTERVALS),
-        )
-        if signal.above:
-            suspicion = find_cause(policy, known, look)
-            finding, contention = engage(
-                policy, known, look, suspicion, signal, groups=groups, tick=tick
+            looks_like = find_cause(policy, look)
+            suspicion = Suspicion(
+                likely=bool(signal.likely[row]),
+                detected=bool(signal.detected[row]),
+                before=suspect,
+                uneasy_intervals=int(uneasy_intervals[row]),
+                release=releases.get(name),
             )
-            known = replace(known, suspect=suspicion.cause)
-    history = (*known.history, look.apparent)[-WINDOW_INTERVALS:]
-    return replace(known, contention=contention, history=history), Verdict(
-        cause=finding.cause,
-        rho_fg=look.rho_fg,
-        rho_bg=_taken_by_a_neighbour(policy, known, look, finding),
-        peak_rps=peak_rps(known.peak, policy.peak_rps.get(seen.name)),
-        expected_t_x_ms=signal.upper_ms,
-        evidence=tuple(_in_words(policy.percentile, t_x_ms, signal, finding)),
-    )
+            finding, after = engage(policy, look, looks_like, suspicion, siblings, tick=tick)
+            suspect = looks_like.cause
+        else:
+            finding, after, suspect = follow(
+                policy,
+                contention,
+                look,
+                above=bool(signal.above[row]),
+                suspect=suspect,
+                siblings=siblings,
+                tick=tick,
+            )
+            if after is None:
+                uneasy_intervals[row] = 0
+                releases[name] = Release(tick, contention.returns)
+            if after is None or after.cause is not Cause.UNKNOWN:
+                suspect = None
+        if after is not None:
+            contentions[name] = after
+        if suspect is not None:
+            suspects[name] = suspect
+        judged[row] = look, finding
+    known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
+    backends = Backends(names, known, contentions, suspects, releases)
+    return backends, verdicts_of(policy, looks, signal, peak, judged)
 
 
-def _detect(
-    policy: Policy, known: BackendState, look: Look, *, learn: bool
-) -> tuple[BackendState, Signal]:
+def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple[Known, Signal]:
     """Ask the detector that was chosen."""
-    window = look.seen.window
+    t_x_ms = looks.windows["t_x_ms"]
     if policy.strategies.detect == "band":
-        band, signal = policy.band.step(known.band, window.t_x_ms, learn=learn)
-        return replace(known, band=band), signal
-    cusum, signal = policy.cusum.step(
-        known.cusum, window.t_x_ms, look.rho_fg, window.t_x_requests, learn=learn
-    )
-    known = replace(known, cusum=cusum)
-    given = look.passed_over
+        band, signal = policy.band.step(known.band, t_x_ms, learn=learn)
+        return known.but(band=band), signal
+    requests = looks.windows["t_x_requests"]
+    cusum, signal = policy.cusum.step(known.cusum, t_x_ms, looks.rho_fg, requests, learn=learn)
+    known, given = known.but(cusum=cusum), looks.passed_over
     if isinstance(given, NoData):
         # What was before says nothing of the time after.
-        forgotten = replace(known.rates, evidence=0.0, detected_for=0, held_back=())
-        return replace(known, rates=forgotten), signal
-    requests = round(window.rate_per_s)
-    rates, witness = policy.cusum.watch(known.rates, given.residual, requests, learn=learn)
-    return replace(known, rates=rates), signal.beside(witness)
+        return known.but(rates=known.rates.calmed(known.rates.evidence > 0.0)), signal
+    rates = known.rates.calmed(np.isnan(given.residual))
+    rate_per_s = np.rint(looks.windows["rate_per_s"])
+    rates, witness = policy.cusum.watch(rates, given.residual, rate_per_s, learn=learn)
+    return known.but(rates=rates), signal.beside(witness)
 
 
-def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:
-    """Remember a quiet interval."""
+def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:
+    """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too."""
     memory = policy.memory_intervals
-    rate_per_s, peak_state = seen.window.rate_per_s, known.peak
-    if not isinstance(seen.window.t_x_ms, NoData):
-        # With next to no requests what the VM does for itself is all that would be learnt.
-        peak_state = learn_peak(
-            peak_state, rate_per_s, utilisation(seen.sample), memory_intervals=memory
-        )
-    rho_fg = own_utilisation(seen, peak_rps(peak_state, policy.peak_rps.get(seen.name)))
-    return replace(
-        known,
-        baseline=known.baseline.learn(seen.window, seen.sample, rho_fg, memory_intervals=memory),
-        peak=peak_state,
-        curve=known.curve.learn(seen.window.t_x_ms, rho_fg, memory_intervals=memory),
+    rate_per_s, t_x_ms = looks.windows["rate_per_s"], looks.windows["t_x_ms"]
+    used = looks.utilisation
+    # With next to no requests what the VM does for itself is all that would be learnt.
+    heard = where & ~np.isnan(t_x_ms)
+    peak_state = learn_peak(
+        known.peak, rate_per_s, np.where(heard, used, np.nan), memory_intervals=memory
     )
-
-
-def _taken_by_a_neighbour(
-    policy: Policy, known: BackendState, look: Look, finding: Finding
-) -> Measured:
-    """rho_bg: what is lost, without what the application's waiting for itself explains of it."""
-    if isinstance(finding.rho_bg, NoData):
-        return finding.rho_bg
-    if finding.cause is not Cause.INTRA_APP:
-        return finding.rho_bg.value
-    # Both of this interval: what was lost before says nothing of what is waited for now.
-    lost = lost_by(policy, known, look, finding.cause)
-    excess = look.features[deferral.FEATURE]
-    if isinstance(excess, NoData):
-        return excess
-    if excess < deferral.LEAST_EXCESS:
-        return NoData("the waiting has ended, and T_x may be of requests from before")
-    return lost if isinstance(lost, NoData) else deferral.left_over(lost.value, excess)
-
-
-def _in_words(percentile: float, t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
-    """The evidence a person would ask for: how slow, why that, and what is lost."""
-    t_x = f"T{percentile:g}"
-    if isinstance(t_x_ms, NoData):
-        words = [f"{t_x} unknown: {t_x_ms.reason}"]
-    elif isinstance(signal.upper_ms, NoData):
-        words = [f"{t_x} {t_x_ms:.1f} ms; {signal.upper_ms.reason}"]
-    else:
-        words = [f"{t_x} {t_x_ms:.1f} ms, expected at most {signal.upper_ms:.1f} at this load"]
-    why = [*finding.why]
-    if why and finding.cause.costs_capacity:
-        why[0] = f"{finding.cause.upper()}: {why[0]}"
-    words += why
-    if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:
-        lost = "capacity lost" if finding.cause is Cause.INTRA_APP else "rho_bg"
-        words.append(f"{lost} {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
-    return words
+    peak = peak_rps(peak_state, looks.configured_rps)
+    rho_fg = own_utilisation(rate_per_s, used, peak)
+    now = Metrics(looks.windows, samples_of(looks.seen), rho_fg)
+    return known.but(
+        baseline=known.baseline.learn(now, where, memory_intervals=memory),
+        peak=peak_state,
+        curve=known.curve.learn(np.where(where, t_x_ms, np.nan), rho_fg, memory_intervals=memory),
+    ), peak

@@ -1,101 +1,216 @@
-"""One backend's interval beside its own quiet past: all that is computed of it, once.
+"""The backends' interval beside their own quiet past: all that is computed of it, once.
 
-What is made of it is another matter: :mod:`dial.controller.judge` decides whether it is slow
-and why, :mod:`dial.controller.siblings` whether others are as slow.
+What is made of it is another matter: :mod:`dial.controller.judge` decides who is slow and why,
+:mod:`dial.controller.siblings` whether others are as slow.
+
+:class:`Looks` are all backends in columns.  :class:`Look` is one of them, for those that are asked
+about more: in most ticks most are quiet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from dial.classifier import deferral, features
-from dial.controller.passed_over import PassedOver
+import numpy as np
+
+from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, deferral
+from dial.classifier.metrics import SAMPLE_FIELDS, WINDOW_FIELDS
+from dial.columns import Floats, Ints, column, table
+from dial.controller.history import Read
+from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.policy import Policy
-from dial.controller.siblings import LONG, Apparent
-from dial.controller.state import BackendState
-from dial.estimator import SLOWDOWN, Reading, RhoBg, peak_rps, utilisation
+from dial.controller.state import Known
+from dial.estimator import (
+    NO_CURVE,
+    SLOWDOWN,
+    UTILISATION_FIELDS,
+    QuietCurve,
+    Reading,
+    peak_rps,
+    utilisation,
+    why_no_utilisation,
+)
 from dial.queueing import MM1, TailCurve
-from dial.types import BackendObservation, Cause, Measured, NoData
+from dial.types import BackendObservation, Cause, Measured, NoData, Observation
 
 _DRAINS = 1.25
 """With 25 requests a second that is chance in one of ten intervals, which then are not read; beside
 a backlog that load has left it is 1.5 to 5."""
 
-_OUT = NoData("the balancer does not use it")
+_WINDOW = tuple(dict.fromkeys((*WINDOW_FIELDS, "t_x_ms", "t_x_requests")))
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """A backend in one interval.
+@dataclass(frozen=True, slots=True, eq=False)
+class Looks:
+    """All backends in one interval, in the order in which they were observed.
 
     Attributes
     ----------
+    seen
+        What was observed.
+    windows
+        The same in columns; NaN where a number is missing.
+    configured_rps, peak_rps
+        (n,) r_i as configured, and as it is known; NaN where it is not.
+    utilisation, rho_fg
+        (n,) the backends' own utilisation as measured, and as it is known; NaN where it is not.
+    baseline, curve
+        Their quiet past.
+    read
+        What siblings are compared by.
+    passed_over
+        What the balancer gives them beside their siblings.
+    """
+
+    seen: tuple[BackendObservation, ...]
+    windows: Mapping[str, Floats]
+    configured_rps: Floats
+    peak_rps: Floats
+    utilisation: Floats
+    rho_fg: Floats
+    baseline: QuietBaseline
+    curve: QuietCurve
+    read: Read
+    passed_over: PassedOver | NoData
+    _scales_ms: dict[TailCurve, Floats] = field(default_factory=dict)
+
+    def into(self, rows: Ints) -> list[Look]:
+        """Some of the backends, one by one."""
+        if not rows.size:
+            return []
+        seen = [self.seen[row] for row in rows.tolist()]
+        windows = {name: of[rows] for name, of in self.windows.items()}
+        samples, rho_fg = samples_of(seen), self.rho_fg[rows]
+        baseline = self.baseline.take(rows)
+        features = Features(baseline, Metrics(windows, samples, rho_fg))
+        quiet = baseline.expected("deferral", windows["rate_per_s"]).tolist()
+        looks = []
+        for at, (row, each) in enumerate(zip(rows.tolist(), seen, strict=True)):
+            beside = {deferral.FEATURE: _deferral_excess(each, quiet[at])}
+            of = FeaturesOfOne(features, baseline, at, each.window, each.sample, beside=beside)
+            looks.append(Look(self, row, each, rho_fg_of(self, row), of))
+        return looks
+
+    def scale_ms(self, shape: TailCurve) -> Floats:
+        """(n,) T_x of the idle backends, by a shape of Eq. 1; NaN where it is not known."""
+        if shape not in self._scales_ms:
+            self._scales_ms[shape] = self.curve.scale_ms(shape)
+        return self._scales_ms[shape]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Look:
+    """One backend in one interval.
+
+    Attributes
+    ----------
+    looks
+        All of them.
+    row
+        Of this one.
     seen
         What was observed.
     rho_fg
         The backend's own utilisation.
     features
         By name (:data:`dial.classifier.FEATURES`), and :data:`dial.classifier.deferral.FEATURE`.
-    apparent
-        What a neighbour would have to take to make it as slow as it is; ``NoData`` where the
-        balancer does not use the backend, which then is nobody's sibling either.
-    passed_over
-        What the balancer gives it beside its siblings.
     """
 
+    looks: Looks
+    row: int
     seen: BackendObservation
     rho_fg: Measured
     features: Mapping[str, Measured]
-    apparent: Apparent
-    passed_over: PassedOver | NoData
+
+    def curve(self, shape: TailCurve = MM1) -> TailCurve | NoData:
+        """Eq. 1 of the backend, or why there is none yet."""
+        scale_ms = float(self.looks.scale_ms(shape)[self.row])
+        return NO_CURVE if math.isnan(scale_ms) else shape.scaled(scale_ms)
 
 
-def look_at(
-    policy: Policy, known: BackendState, seen: BackendObservation, given: PassedOver | NoData
-) -> Look:
-    """Compare an interval with what is known of the backend.
+def samples_of(seen: Sequence[BackendObservation]) -> dict[str, Floats]:
+    """All that features are made of, (n,) each."""
+    return table([b.sample for b in seen], SAMPLE_FIELDS)
+
+
+def _deferral_excess(seen: BackendObservation, quiet: float) -> Measured:
+    sample = seen.sample
+    if isinstance(sample, NoData):
+        return sample
+    if isinstance(sample.deferral_fraction, NoData):
+        return sample.deferral_fraction
+    if math.isnan(quiet):
+        return NoData("no quiet interval learnt")
+    return deferral.excess(sample.deferral_fraction, quiet)
+
+
+def look_at(policy: Policy, known: Known, observation: Observation, *, quiet: bool) -> Looks:
+    """Compare an interval with what is known of the backends.
 
     Parameters
     ----------
     policy : the strategies.
-    known : what is remembered of the backend.
-    seen : this tick's observation of it.
-    given : what the balancer gave it in this tick.
+    known : what is remembered of them.
+    observation : of this tick, its backends in the order of the rows of ``known``.
+    quiet : no load is shifted anywhere.
     """
-    rho_fg = own_utilisation(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
-    found = features(known.baseline, seen.window, seen.sample, rho_fg)
-    found[deferral.FEATURE] = _deferral_excess(known, seen)
-    if not seen.server.usable:
-        return Look(seen, rho_fg, found, Apparent(_OUT, _OUT), given)
-    by_t_x = _response_time(known.curve.curve(), seen, rho_fg, policy.percentile)
-    by_cpu_time = _cpu_time(seen, found["cpu_time_ratio"])
-    alone = _alone(policy, by_t_x)
-    apparent = Apparent(
-        alone,
-        _alone(policy, by_cpu_time),
-        _relaxations(by_t_x, alone),
-        _by_rate(policy, known, given),
+    seen = observation.backends
+    windows = table([b.window for b in seen], _WINDOW)
+    samples = table([b.sample for b in seen], UTILISATION_FIELDS)
+    configured_rps = column(policy.peak_rps.get(b.name, math.nan) for b in seen)
+    peak = peak_rps(known.peak, configured_rps)
+    used = utilisation(samples)
+    rho_fg = own_utilisation(windows["rate_per_s"], used, peak)
+    usable = np.array([b.server.usable for b in seen], np.bool_)
+    slowdown = Features(known.baseline, Metrics(windows, samples, rho_fg))["cpu_time_ratio"]
+    given = passed_over(observation, windows["rate_per_s"], usable, quiet=quiet)
+    read = Read(
+        np.where(usable, windows["t_x_ms"] / known.curve.scale_ms(), np.nan),
+        rho_fg,
+        windows["t_x_requests"],
+        np.where(usable & (windows["requests"] > 0.0), slowdown, np.nan),
+        windows["requests"],
+        *_by_rate(policy, known, given),
     )
-    return Look(seen, rho_fg, found, apparent, given)
+    return Looks(
+        seen,
+        windows,
+        configured_rps,
+        peak,
+        used,
+        rho_fg,
+        known.baseline,
+        known.curve,
+        read,
+        given,
+    )
 
 
-def own_utilisation(seen: BackendObservation, peak: Measured) -> Measured:
-    """rho_fg: the backend's rate over its peak, else as it is measured.
+def _by_rate(policy: Policy, known: Known, given: PassedOver | NoData) -> tuple[Floats, Floats]:
+    """rho_bg and its error; NaN where a backend's usual part of the requests is not known yet."""
+    trusted = known.rates.learnt >= policy.learn_intervals
+    if isinstance(given, NoData):
+        nothing = np.full(trusted.size, np.nan)
+        return nothing, nothing
+    return given.rho_bg(np.where(trusted, known.rates.mean, np.nan))
+
+
+def own_utilisation(rate_per_s: Floats, measured_rho: Floats, peak: Floats) -> Floats:
+    """rho_fg, (n,): the backend's rate over its peak, else as it is measured.
 
     The rate comes first although the CPU time is measured directly: samples and ticks do
     not begin together, and a neighbour in the cache makes each request use more CPU time,
     which is not the tenant's own doing.
     """
-    if isinstance(peak, NoData):
-        return utilisation(seen.sample)
-    return min(1.0, seen.window.rate_per_s / peak)
+    return np.where(np.isnan(peak), measured_rho, np.minimum(1.0, rate_per_s / peak))
 
 
-def _deferral_excess(known: BackendState, seen: BackendObservation) -> Measured:
-    if isinstance(seen.sample, NoData):
-        return seen.sample
-    return deferral.excess(seen.sample.deferral_fraction, known.baseline.deferral.value())
+def rho_fg_of(looks: Looks, row: int) -> Measured:
+    """One backend's own utilisation, or why it is not known."""
+    rho_fg = float(looks.rho_fg[row])
+    return why_no_utilisation(looks.seen[row].sample) if math.isnan(rho_fg) else rho_fg
 
 
 def drains(seen: BackendObservation) -> bool:
@@ -107,49 +222,24 @@ def drains(seen: BackendObservation) -> bool:
     return not isinstance(served, NoData) and 0.0 < _DRAINS * arrived < served
 
 
-def reading_of(policy: Policy, known: BackendState, look: Look, cause: Cause) -> Reading | NoData:
+def reading_of(policy: Policy, look: Look, cause: Cause) -> Reading | NoData:
     """What rho_bg is estimated from: T_x, or of a cache in contention the CPU time a request."""
     if cause is Cause.LLC:
-        return _cpu_time(look.seen, look.features["cpu_time_ratio"])
-    curve = known.curve.curve(policy.shapes.get(cause, MM1))
-    return _response_time(curve, look.seen, look.rho_fg, policy.percentile)
-
-
-def _alone(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:
-    """By this interval alone; Eq. 1's own error is the same on all backends."""
-    return reading if isinstance(reading, NoData) else policy.sampling.begin(reading)
-
-
-def _by_rate(policy: Policy, known: BackendState, given: PassedOver | NoData) -> RhoBg | NoData:
-    if isinstance(given, NoData):
-        return given
-    if known.rates.learnt < policy.cusum.learn_intervals:
-        return NoData("its usual part of the requests is not known yet")
-    return given.rho_bg(known.rates.mean)
-
-
-def _relaxations(reading: Reading | NoData, alone: RhoBg | NoData) -> float:
-    if isinstance(reading, NoData) or isinstance(alone, NoData):
-        return LONG
-    return min(reading.relaxations(alone.mean), LONG)
-
-
-def _cpu_time(seen: BackendObservation, slowdown: Measured) -> Reading | NoData:
-    if isinstance(slowdown, NoData):
-        return slowdown
-    if not seen.window.requests:
-        return NoData("no request ended, so there is no CPU time of one")
-    return Reading(SLOWDOWN, slowdown, 0.0, seen.window.requests, percentile=None)
-
-
-def _response_time(
-    curve: TailCurve | NoData, seen: BackendObservation, rho_fg: Measured, percentile: float
-) -> Reading | NoData:
-    t_x_ms = seen.window.t_x_ms
+        return _cpu_time(look)
+    window, curve = look.seen.window, look.curve(policy.shapes.get(cause, MM1))
     if isinstance(curve, NoData):
         return curve
-    if isinstance(t_x_ms, NoData):
-        return t_x_ms
-    if isinstance(rho_fg, NoData):
-        return rho_fg
-    return Reading(curve, t_x_ms, rho_fg, seen.window.t_x_requests, percentile)
+    if isinstance(window.t_x_ms, NoData):
+        return window.t_x_ms
+    if isinstance(look.rho_fg, NoData):
+        return look.rho_fg
+    return Reading(curve, window.t_x_ms, look.rho_fg, window.t_x_requests, policy.percentile)
+
+
+def _cpu_time(look: Look) -> Reading | NoData:
+    slowdown, requests = look.features["cpu_time_ratio"], look.seen.window.requests
+    if isinstance(slowdown, NoData):
+        return slowdown
+    if not requests:
+        return NoData("no request ended, so there is no CPU time of one")
+    return Reading(SLOWDOWN, slowdown, 0.0, requests, percentile=None)

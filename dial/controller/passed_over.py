@@ -38,69 +38,66 @@ Source
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dial.estimator import RhoBg
+import numpy as np
+
+from dial.columns import Bools, Columns, Floats
 from dial.types import NoData, Observation, WeightKind
 
 _BY_WEIGHT_ALONE = NoData("the balancer gives requests by weight alone")
 _SHIFTED = NoData("load is shifted")
-_OUT = NoData("the balancer does not use it, or no other one")
-_NO_REQUESTS = NoData("no requests to compare")
 
 
-@dataclass(frozen=True, slots=True)
-class PassedOver:
-    """By how much less than its siblings a backend is given.
+@dataclass(frozen=True, slots=True, eq=False)
+class PassedOver(Columns):
+    """By how much less than their siblings backends are given, (n,).
 
     Attributes
     ----------
     residual
-        x, the logarithm of the siblings' mean rate over its own.
+        x, the logarithm of the siblings' mean rate over its own; NaN of one that the balancer does
+        not use, that has no siblings, and where there are no requests to compare.
     sd
         Of Poisson arrivals.
     """
 
-    residual: float
-    sd: float
+    residual: Floats
+    sd: Floats
 
-    def rho_bg(self, quiet: float) -> RhoBg:
-        """What a neighbour takes if the residual is ``quiet`` without one.
+    def rho_bg(self, quiet: Floats) -> tuple[Floats, Floats]:
+        """What a neighbour takes if the residual is ``quiet`` (n,) without one: mean and sd.
 
         Examples
         --------
-        >>> PassedOver(residual=math.log(2.0), sd=0.2).rho_bg(quiet=0.0)
-        RhoBg(mean=0.5, sd=0.1, surprise=0)
+        >>> given = PassedOver(residual=np.log([2.0]), sd=np.array([0.2]))
+        >>> mean, sd = given.rho_bg(quiet=np.zeros(1))
+        >>> print(f"{mean[0]:.2f} +- {sd[0]:.2f}")
+        0.50 +- 0.10
         """
-        left = math.exp(quiet - self.residual)
-        return RhoBg(1.0 - left, left * self.sd)
+        left = np.exp(quiet - self.residual)
+        return 1.0 - left, left * self.sd
 
 
-def passed_over(observation: Observation, *, quiet: bool) -> Mapping[str, PassedOver | NoData]:
-    """Each backend's rate beside that of the others, or why it says nothing.
+def passed_over(
+    observation: Observation, rate_per_s: Floats, usable: Bools, *, quiet: bool
+) -> PassedOver | NoData:
+    """Each backend's rate beside that of the others, or why rates say nothing.
 
     Parameters
     ----------
     observation : of this tick.
+    rate_per_s, usable : of its backends, (n,): the requests given, and who is used at all.
     quiet : no load is shifted anywhere.
     """
     meaning = observation.meaning
     if meaning.kind is WeightKind.REQUESTS and not meaning.in_flight_bias:
-        return {b.name: _BY_WEIGHT_ALONE for b in observation.backends}
+        return _BY_WEIGHT_ALONE
     if not quiet:
-        return {b.name: _SHIFTED for b in observation.backends}
-    rates = {b.name: b.window.rate_per_s for b in observation.backends if b.server.usable}
-    total, others = sum(rates.values()), len(rates) - 1
-
-    def beside(name: str) -> PassedOver | NoData:
-        if name not in rates or not others:
-            return _OUT
-        own, rest = rates[name], total - rates[name]
-        if own <= 0.0 or rest <= 0.0:
-            return _NO_REQUESTS
-        sd = math.sqrt((1.0 / own + 1.0 / rest) / observation.interval_s)
-        return PassedOver(math.log(rest / others / own), sd)
-
-    return {b.name: beside(b.name) for b in observation.backends}
+        return _SHIFTED
+    own = np.where(usable & (rate_per_s > 0.0), rate_per_s, np.nan)
+    others = np.count_nonzero(usable) - 1
+    rest = sum(rate_per_s[usable].tolist()) - own
+    rest = np.where((rest > 0.0) & (others > 0), rest, np.nan)
+    sd = np.sqrt((1.0 / own + 1.0 / rest) / observation.interval_s)
+    return PassedOver(np.log(rest / max(others, 1) / own), sd)

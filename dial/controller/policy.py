@@ -66,6 +66,8 @@ class Policy:
         x of T_x, in percent.
     band, cusum
         Detectors: the paper's, and ours.
+    learn_intervals
+        Quiet intervals before a detector says anything.
     memory_intervals
         Quiet intervals after which a learnt one counts 1/e, whatever is learnt.
     tree
@@ -89,6 +91,7 @@ class Policy:
     percentile: float
     band: Band
     cusum: Cusum
+    learn_intervals: int
     memory_intervals: int
     tree: Tree
     shapes: Mapping[Cause, TailCurve]
@@ -122,6 +125,7 @@ class Policy:
                 learn_intervals=detector.learn_intervals,
                 memory_intervals=detector.memory_intervals,
             ),
+            learn_intervals=detector.learn_intervals,
             memory_intervals=detector.memory_intervals,
             tree=source.model.decision_tree,
             shapes=source.model.tail_shapes,

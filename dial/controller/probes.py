@@ -16,13 +16,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from dial.controller.state import BackendState, Shift
+from dial.controller.state import Contention, Shift
 from dial.types import WeightMeaning
 
 
 def with_probes(
     shift: Shift,
-    backends: Mapping[str, BackendState],
+    contentions: Mapping[str, Contention],
     meaning: WeightMeaning,
     *,
     tick: int,
@@ -33,7 +33,7 @@ def with_probes(
     Parameters
     ----------
     shift : as wanted, probes aside; whoever has a share of 0 in it is drained.
-    backends : state of each backend after this tick's verdict.
+    contentions : of each backend that has a neighbour, by this tick's verdict.
     meaning : of a weight.
     tick : its number.
     floor_of_even : least share of a backend, as a fraction of the even share; 0 asks for none.
@@ -41,15 +41,14 @@ def with_probes(
     if not meaning.zero_drains:
         return shift
     probes = {
-        name: meaning.minimum if _due(backends[name], tick, floor_of_even) else 0
+        name: meaning.minimum if _due(contentions.get(name), tick, floor_of_even) else 0
         for name, share in shift.shares.items()
         if share == 0.0
     }
     return replace(shift, weights=shift.weights | probes) if probes else shift
 
 
-def _due(backend: BackendState, tick: int, floor_of_even: float) -> bool:
-    contention = backend.contention
+def _due(contention: Contention | None, tick: int, floor_of_even: float) -> bool:
     if contention is None or floor_of_even <= 0.0:
         return False
     if contention.gone > 0.0:

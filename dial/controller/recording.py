@@ -4,7 +4,7 @@ A recording is a file of JSON lines.  The first holds what a replay starts from 
 without secrets, the model itself, the state); then comes one line per tick with the
 observation and the plan, and one per write to the balancer with its report::
 
-    {"kind": "header", "format": 1, "dial": "0.1.0", "policy": {...}, "state": {...}}
+    {"kind": "header", "format": 2, "dial": "0.1.0", "policy": {...}, "state": {...}}
     {"kind": "tick", "observation": {...}, "plan": {...}}
     {"kind": "applied", "report": {...}}
 
@@ -32,7 +32,9 @@ from dial.errors import RecordingError
 from dial.settings import RecordSettings, describe
 from dial.types import ApplyReport, Observation, Plan
 
-FORMAT = 1
+FORMAT = 2
+"""Format 1 differs in what is remembered of the backends, so that it is read where that is nothing:
+from a controller's start on."""
 
 _STATE = TypeAdapter(State)
 _OBSERVATION = TypeAdapter(Observation)
@@ -162,9 +164,14 @@ class Recording:
         except OSError as error:
             raise RecordingError(f"{path}: {error.strerror}") from error
         document = self._parse(1, first)
-        if document.get("kind") != "header" or document.get("format") != FORMAT:
+        if document.get("kind") != "header" or document.get("format") not in (1, FORMAT):
             raise RecordingError(
                 f"{path}, line 1: not the header of a recording of format {FORMAT}"
+            )
+        if document["format"] != FORMAT and _remembers(document.get("state")):
+            raise RecordingError(
+                f"{path}, line 1: of format {document['format']} and begun after the controller's "
+                "start: what it had learnt by then can no longer be read"
             )
         try:
             self.header = Header.model_validate(document)
@@ -202,6 +209,10 @@ class Recording:
         if not isinstance(document, dict):
             raise RecordingError(f"{self.path}, line {number}: want an object")
         return document
+
+
+def _remembers(state: object) -> bool:
+    return isinstance(state, dict) and bool(state.get("backends"))
 
 
 def _finite(text: str) -> float:

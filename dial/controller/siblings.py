@@ -78,14 +78,17 @@ Source
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import TypeVar
 
+import numpy as np
+
+from dial.columns import Floats, Ints
+from dial.controller.history import Apparent, Witnesses
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
-
-WINDOW_INTERVALS = 8
-"""Intervals that are compared at most; the oldest counts a third of the newest."""
 
 _FADE = 0.85
 """What an interval counts of the one after it: 0.5 after a long time of being slow alike is found
@@ -99,39 +102,11 @@ SURE_DEVIATIONS = 3.0
 SURE_ALONE_DEVIATIONS = 4.0
 """The same where no class is known that agrees, or the siblings suffer as well."""
 
-LONG = 1e6
-"""Relaxation times after which nothing is left of a queue; a number that JSON has, as infinity is
-none, for the state is kept in a file."""
-
 _INSTANT = 1e-3
 """Below it the correlation of two intervals is 1, but for what arithmetic loses."""
 
-NOT_ASKED = NoData("not asked")
 _UNDISTURBED = RhoBg(0.0, 0.0)
-
-_Reading = tuple[RhoBg | NoData, float]
-"""Apparent rho_bg, and the length of its interval in relaxation times."""
-
-
-@dataclass(frozen=True, slots=True)
-class Apparent:
-    """What a neighbour would have to take to make a backend as slow as it is, by each witness.
-
-    Attributes
-    ----------
-    t_x, cpu_time
-        By the tail latency, and by the CPU time of a request.
-    relaxations
-        How long the interval is, in relaxation times of the backend's queue: T_x of two intervals
-        that are short go together, CPU times never do.
-    rate
-        By what the balancer gives it beside its siblings, so that it is compared already.
-    """
-
-    t_x: RhoBg | NoData
-    cpu_time: RhoBg | NoData
-    relaxations: float = LONG
-    rate: RhoBg | NoData = NOT_ASKED
+_NO_RATE = NoData("the balancer's choice says nothing of it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,101 +153,201 @@ class Comparison:
 
 
 class ControlGroups:
-    """Every backend's siblings in one tick.
+    """Every backend's siblings in one tick; backends are asked for by their rows, k of them.
 
     Parameters
     ----------
-    histories : the last intervals of each backend, the newest last; all end with this tick.
+    names : of the n backends.
+    witnesses : what their last intervals say, this tick's the last.
     """
 
-    def __init__(self, histories: Mapping[str, Sequence[Apparent]]) -> None:
-        self._histories = histories
-        self._order = sorted(histories)
-        self._place = {name: place for place, name in enumerate(self._order)}
+    def __init__(self, names: tuple[str, ...], witnesses: Witnesses) -> None:
+        self._names = names
+        self._witnesses = witnesses
 
-    def by_t_x(self, name: str, intervals: int) -> Comparison | NoData:
-        """Beside its siblings over the last intervals, by T_x, or why not."""
-        return self._compare(name, intervals, _by_t_x)
+    def by_t_x(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
+        """Each backend beside its siblings over so many last intervals, by T_x, or why not."""
+        return self._compare(rows, intervals, self._witnesses.by_t_x(self._groups(rows)))
 
-    def by_rate(self, name: str, intervals: int) -> RhoBg | NoData:
-        """The mean over the last intervals of what the balancer's choice speaks for, or why not."""
-        found = _mean([(each.rate, LONG) for each in self._histories[name][-intervals:]])
-        return NoData("the balancer's choice says nothing of it") if found is None else found
-
-    def typical(self, name: str, cause: Cause) -> RhoBg | NoData:
-        """What the siblings seem to suffer of late, by the witness that counts for ``cause``."""
-        read = _by_cpu_time if cause is Cause.LLC else _by_t_x
-        _, *others = self._of(name)
-        found = _lower_median([read(each) for each in history] for history in others)
-        return NoData(f"no sibling of {name} was heard of late") if found is None else found
-
-    def by_cpu_time(self, name: str, intervals: int) -> Comparison | NoData:
+    def by_cpu_time(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """The same by the CPU time of a request."""
-        return self._compare(name, intervals, _by_cpu_time)
+        return self._compare(rows, intervals, self._witnesses.by_cpu_time(self._groups(rows)))
 
-    def _compare(
-        self, name: str, intervals: int, read: Callable[[Apparent], _Reading]
-    ) -> Comparison | NoData:
-        own, *others = ([read(each) for each in history] for history in self._of(name))
-        heard = [(age, each) for each in others if (age := _age(each)) is not None]
-        newest = min((age for age, _ in heard), default=0)
-        known = own[max(len(own) - intervals, 0) : len(own) - newest]
-        mean = _mean(known)
-        if mean is None:
-            return NoData(f"no interval of {name} to compare with its siblings yet")
-        since = newest + (_age(known) or 0)
-        beside = _lower_median(each[-intervals:] for age, each in heard if age <= since)
-        return Comparison(mean, beside or _UNDISTURBED)
+    def by_rate(self, rows: Ints, intervals: Ints) -> list[RhoBg | NoData]:
+        """What the balancer's choice speaks for: means over so many intervals, or why not."""
+        says = self._witnesses.by_rate(rows[:, None])
+        age = np.arange(says.mean.shape[-1] - 1, -1, -1)
+        heard = np.where(age < intervals[:, None, None], says.mean, np.nan)
+        if np.isnan(heard).all():
+            return [_NO_RATE] * rows.size
+        mean, sd = _means(Apparent(heard, says.sd, says.relaxations))
+        found = zip(mean[:, 0].tolist(), sd[:, 0].tolist(), strict=True)
+        return [_NO_RATE if math.isnan(mean) else RhoBg(mean, sd) for mean, sd in found]
 
-    def _of(self, name: str) -> list[Sequence[Apparent]]:
-        """The backend's own history, and those of its control group."""
-        place, others = self._place[name], min(_GROUP, len(self._order) - 1)
-        ring = (self._order[(place + i) % len(self._order)] for i in range(others + 1))
-        return [self._histories[each] for each in ring]
+    def typical(self, rows: Ints, *, by_cpu_time: bool) -> list[RhoBg | NoData]:
+        """What the siblings of each seem to suffer of late, by one witness."""
+        siblings = self._groups(rows)[:, 1:]
+        says = self._witnesses
+        history = says.by_cpu_time(siblings) if by_cpu_time else says.by_t_x(siblings)
+        return [
+            NoData(f"no sibling of {self._names[row]} was heard of late")
+            if found is None
+            else found
+            for row, found in zip(rows.tolist(), _lower_medians(*_means(history)), strict=True)
+        ]
+
+    def _compare(self, rows: Ints, intervals: Ints, history: Apparent) -> list[Comparison | NoData]:
+        if not rows.size:
+            return []
+        width = history.mean.shape[-1]
+        ages = _ages(history.mean)
+        newest = np.min(ages[:, 1:], axis=1, initial=width)
+        newest = np.where(newest == width, 0, newest)
+        # The newest of its own that is no newer than the newest of theirs.
+        age = np.arange(width - 1, -1, -1)
+        asked = age < intervals[:, None, None]
+        own = asked[:, 0] & (age >= newest[:, None])
+        known = np.concatenate((own[:, None], np.broadcast_to(asked, history.mean.shape)[:, 1:]), 1)
+        heard = np.where(known, history.mean, np.nan)
+        since = _ages(heard[:, :1])
+        latest = slice(-max(int(intervals.max()), 1), None)
+        means, sds = _means(
+            Apparent(heard[..., latest], history.sd[..., latest], history.relaxations[..., latest])
+        )
+        means[:, 1:][ages[:, 1:] > since] = np.nan
+        beside = _lower_medians(means[:, 1:], sds[:, 1:])
+        compared: list[Comparison | NoData] = []
+        for row, mean, sd, siblings in zip(
+            rows.tolist(), means[:, 0].tolist(), sds[:, 0].tolist(), beside, strict=True
+        ):
+            if math.isnan(mean):
+                name = self._names[row]
+                compared.append(NoData(f"no interval of {name} to compare with its siblings yet"))
+            else:
+                compared.append(Comparison(RhoBg(mean, sd), siblings or _UNDISTURBED))
+        return compared
+
+    def _groups(self, rows: Ints) -> Ints:
+        """Rows of the backends themselves, and of their control groups: (k, 1 + 8), or fewer."""
+        order, places = _by_name(self._names)
+        others = min(_GROUP, order.size - 1)
+        members: Ints = order[(places[rows][:, None] + np.arange(others + 1)) % order.size]
+        return members
 
 
-def _by_t_x(interval: Apparent) -> _Reading:
-    return interval.t_x, interval.relaxations
+class Siblings:
+    """The comparisons of one tick: each kind of all who need it, once one of them does.
+
+    Parameters
+    ----------
+    groups : every backend's siblings.
+    slow : rows of the backends that are slower than expected.
+    intervals : over how many each of these is compared.
+    followed : rows of those that load was moved away from.
+    """
+
+    def __init__(
+        self, groups: ControlGroups, *, slow: Ints, intervals: Ints, followed: Ints
+    ) -> None:
+        self._groups = groups
+        self._slow, self._intervals, self._followed = slow, intervals, followed
+
+    def by_t_x(self, row: int) -> Comparison | NoData:
+        """A slow backend beside its siblings, by T_x, or why not."""
+        return self._slow_by_t_x[row]
+
+    def by_cpu_time(self, row: int) -> Comparison | NoData:
+        """The same by the CPU time of a request."""
+        return self._slow_by_cpu_time[row]
+
+    def by_rate(self, row: int) -> RhoBg | NoData:
+        """What the balancer's choice speaks for, over the same intervals."""
+        return self._slow_by_rate[row]
+
+    def typical(self, row: int, cause: Cause) -> RhoBg | NoData:
+        """What siblings of one that is followed suffer, by the witness that counts for a cause."""
+        return (self._typical_by_cpu_time if cause is Cause.LLC else self._typical_by_t_x)[row]
+
+    @cached_property
+    def _slow_by_t_x(self) -> dict[int, Comparison | NoData]:
+        return _by_row(self._slow, self._groups.by_t_x(self._slow, self._intervals))
+
+    @cached_property
+    def _slow_by_cpu_time(self) -> dict[int, Comparison | NoData]:
+        return _by_row(self._slow, self._groups.by_cpu_time(self._slow, self._intervals))
+
+    @cached_property
+    def _slow_by_rate(self) -> dict[int, RhoBg | NoData]:
+        return _by_row(self._slow, self._groups.by_rate(self._slow, self._intervals))
+
+    @cached_property
+    def _typical_by_t_x(self) -> dict[int, RhoBg | NoData]:
+        return _by_row(self._followed, self._groups.typical(self._followed, by_cpu_time=False))
+
+    @cached_property
+    def _typical_by_cpu_time(self) -> dict[int, RhoBg | NoData]:
+        return _by_row(self._followed, self._groups.typical(self._followed, by_cpu_time=True))
 
 
-def _by_cpu_time(interval: Apparent) -> _Reading:
-    return interval.cpu_time, LONG
+_T = TypeVar("_T")
 
 
-def _lower_median(histories: Iterable[Sequence[_Reading]]) -> RhoBg | None:
-    """Of the means of those that are known at all."""
-    means = (_mean(each) for each in histories)
-    known = sorted((each for each in means if each is not None), key=lambda each: each.mean)
-    return known[(len(known) - 1) // 2] if known else None
+def _by_row(rows: Ints, found: Iterable[_T]) -> dict[int, _T]:
+    return dict(zip(rows.tolist(), found, strict=True))
 
 
-def _age(readings: Sequence[_Reading]) -> int | None:
-    """How many intervals ago the newest one is that is known."""
-    known = (age for age, (one, _) in enumerate(reversed(readings)) if not isinstance(one, NoData))
-    return next(known, None)
+@lru_cache(maxsize=8)
+def _by_name(names: tuple[str, ...]) -> tuple[Ints, Ints]:
+    """Rows in the order of the names, and each row's place in it."""
+    order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+    places = np.empty_like(order)
+    places[order] = np.arange(order.size)
+    return order, places
 
 
-def _mean(readings: Sequence[_Reading]) -> RhoBg | None:
-    """Fading mean of what is known, the newest last."""
-    weight = total = variance = 0.0
+def _lower_medians(means: Floats, sds: Floats) -> list[RhoBg | None]:
+    """Of those in each row (k, m) that are known at all."""
+    known = np.count_nonzero(~np.isnan(means), axis=1)
+    if not known.any():
+        return [None] * len(known)
+    order = np.argsort(means, axis=1, kind="stable")  # NaN comes last
+    middle = order[np.arange(len(known)), np.maximum(known - 1, 0) // 2]
+    at = np.arange(len(known)), middle
+    found = zip(known.tolist(), means[at].tolist(), sds[at].tolist(), strict=True)
+    return [RhoBg(mean, sd) if n else None for n, mean, sd in found]
+
+
+def _ages(means: Floats) -> Ints:
+    """How many intervals ago the newest one is that is known, (k, m); w where none is."""
+    known = ~np.isnan(means[..., ::-1])
+    ages: Ints = np.where(known.any(axis=-1), known.argmax(axis=-1), means.shape[-1])
+    return ages
+
+
+def _means(history: Apparent) -> tuple[Floats, Floats]:
+    """Fading means of what is known, and standard errors, (k, m) each; NaN where nothing is."""
+    known = ~np.isnan(history.mean)
+    counts = _FADE ** np.arange(known.shape[-1] - 1.0, -1.0, -1.0)
+    # Summed up as they stand: a product of matrices may round otherwise from run to run.
+    weight = (known * counts).sum(axis=-1)
+    weight[weight == 0.0] = np.nan
+    total = np.where(known, history.mean * counts, 0.0).sum(axis=-1)
+    sd = np.where(known, history.sd, 0.0) * counts
+    fades, alike = np.exp(-history.relaxations), _alike(history.relaxations)
     # Errors of the intervals gone by, each as it goes together with the present one's.
-    along = last = 0.0
-    for reading, relaxations in readings:
-        weight, total, variance = weight * _FADE, total * _FADE, variance * _FADE**2
-        along, last = along * _FADE, last * _FADE
-        if isinstance(reading, NoData):
-            continue
-        along = along * math.exp(-relaxations) + last * _alike(relaxations)
-        weight += 1.0
-        total += reading.mean
-        variance += reading.sd * (reading.sd + 2.0 * along)
-        last = reading.sd
-    return RhoBg(total / weight, math.sqrt(variance) / weight) if weight else None
+    along, last = np.zeros((2, *weight.shape))
+    variance = np.zeros(weight.shape)
+    for at in range(known.shape[-1]):
+        there = known[..., at]
+        along = np.where(there, along * fades[..., at] + last * alike[..., at], along)
+        variance += sd[..., at] * (sd[..., at] + 2.0 * along)
+        last = np.where(there, sd[..., at], last)
+    return total / weight, np.sqrt(variance) / weight
 
 
-def _alike(relaxations: float) -> float:
+def _alike(relaxations: Floats) -> Floats:
     """Correlation of two intervals, one right after the other: an Ornstein-Uhlenbeck process's."""
-    if relaxations < _INSTANT:
-        return 1.0
-    fades = math.exp(-relaxations)
-    return (1.0 - fades) ** 2 / (2.0 * (relaxations - 1.0 + fades))
+    long = np.maximum(relaxations, _INSTANT)
+    fades = np.exp(-long)
+    found: Floats = (1.0 - fades) ** 2 / (2.0 * (long - 1.0 + fades))
+    return np.where(relaxations < _INSTANT, 1.0, found)

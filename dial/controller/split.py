@@ -16,7 +16,7 @@ from dial.controller.arrivals import Arrivals
 from dial.controller.guards import floor_share, limit_step, panics, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.probes import with_probes
-from dial.controller.state import BackendState, Shift
+from dial.controller.state import Contention, Shift
 from dial.optimizer import (
     in_flight_split,
     integer_weights,
@@ -86,11 +86,11 @@ class _Pool:
     def of(
         cls,
         usable: tuple[BackendObservation, ...],
-        backends: Mapping[str, BackendState],
+        contentions: Mapping[str, Contention],
         shift: Shift | None,
     ) -> _Pool:
         base = shares_of_weights([b.server.configured_weight for b in usable])
-        found = [backends[b.name].contention for b in usable]
+        found = [contentions.get(b.name) for b in usable]
         # What Eq. 1 says is lost may come to all there is; a backend that still answers has
         # something left, and a throughput of 0 has no optimum.
         left = np.array([1.0 - (each.in_use if each else 0.0) for each in found])
@@ -125,7 +125,7 @@ class _Target:
 def split_load(
     policy: Policy,
     shift: Shift | None,
-    backends: Mapping[str, BackendState],
+    contentions: Mapping[str, Contention],
     verdicts: Mapping[str, Verdict],
     observation: Observation,
     *,
@@ -137,7 +137,7 @@ def split_load(
     ----------
     policy : for its guards.
     shift : what the last plan wanted, if anything.
-    backends : state of each backend after this tick's verdict.
+    contentions : of each backend that has a neighbour, by this tick's verdict.
     verdicts : by backend.
     observation : of this tick.
     arrivals : at the whole service: the optimum moves with them.
@@ -150,7 +150,7 @@ def split_load(
     usable = tuple(b for b in observation.backends if b.server.usable)
     if not usable:
         return not_ours(observation, Action.HOLD, "no backend is usable")
-    pool = _Pool.of(usable, backends, shift)
+    pool = _Pool.of(usable, contentions, shift)
     contended = [b.name for b, found in zip(usable, pool.contended, strict=True) if found]
     panic = panics(len(contended), len(usable), policy.guards.panic_fraction)
     even = panic or not contended
@@ -176,7 +176,7 @@ def split_load(
         ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
-            held = _with_probes(policy, shift, backends, observation)
+            held = _with_probes(policy, shift, contentions, observation)
             if held.weights != shift.weights:
                 action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
             return _wanting(held, observation, action, reason)
@@ -198,7 +198,7 @@ def split_load(
         {b.name: weight for b, weight in zip(usable, weights, strict=True)},
         arrived=np.array_equal(shares, target.shares),
     )
-    wanted = _with_probes(policy, wanted, backends, observation)
+    wanted = _with_probes(policy, wanted, contentions, observation)
     return _wanting(wanted, observation, action, reason)
 
 
@@ -242,14 +242,14 @@ def _target(
 
 
 def _with_probes(
-    policy: Policy, shift: Shift, backends: Mapping[str, BackendState], observation: Observation
+    policy: Policy, shift: Shift, contentions: Mapping[str, Contention], observation: Observation
 ) -> Shift:
     """What is wanted, and whether those who are drained are probed in this tick."""
     fraction = len(shift.shares) * floor_share(
         policy.guards.floor_share, len(shift.shares), policy.percentile
     )
     return with_probes(
-        shift, backends, observation.meaning, tick=observation.tick, floor_of_even=fraction
+        shift, contentions, observation.meaning, tick=observation.tick, floor_of_even=fraction
     )
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated, TypeVar
+
+import numpy as np
+from pydantic import PlainSerializer, PlainValidator
 
 from dial.classifier import QuietBaseline, Symptom
+from dial.columns import Columns, Ints, from_plain, plain
 from dial.controller.arrivals import Arrivals
-from dial.controller.siblings import Apparent
+from dial.controller.history import History
 from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
 from dial.types import Cause
@@ -60,25 +67,97 @@ class Release:
     returns: int
 
 
-@dataclass(frozen=True, slots=True)
-class BackendState:
-    """What is remembered of one backend."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Known(Columns):
+    """What is remembered of every backend, a row of each.
 
-    band: BandState = field(default_factory=BandState)
-    cusum: CusumState = field(default_factory=CusumState)
-    rates: CusumState = field(default_factory=CusumState)
-    """The same of what the balancer gives it beside its siblings."""
-    baseline: QuietBaseline = field(default_factory=QuietBaseline)
-    curve: QuietCurve = field(default_factory=QuietCurve)
-    peak: PeakState = field(default_factory=PeakState)
-    contention: Contention | None = None
-    suspect: Cause | None = None
-    """Class of the last interval that was above its band, until all is calm again."""
-    history: tuple[Apparent, ...] = ()
-    """What a neighbour would have had to take in the last intervals, the newest last."""
-    uneasy_intervals: int = 0
-    """Since all was calm; not more than are compared with siblings."""
-    release: Release | None = None
+    Attributes
+    ----------
+    band, cusum
+        Of the detectors; only the one that was chosen learns.
+    rates
+        The same of what the balancer gives them beside their siblings.
+    baseline, curve, peak
+        The quiet past.
+    history
+        The last intervals, to compare siblings by.
+    uneasy_intervals
+        (n,) since all was calm; not more than are compared with siblings.
+    """
+
+    band: BandState
+    cusum: CusumState
+    rates: CusumState
+    baseline: QuietBaseline
+    curve: QuietCurve
+    peak: PeakState
+    history: History
+    uneasy_intervals: Ints
+
+    @classmethod
+    def blank(cls, n: int) -> Known:
+        """Nothing is known of n backends."""
+        return cls(
+            BandState.blank(n),
+            CusumState.blank(n),
+            CusumState.blank(n),
+            QuietBaseline.blank(n),
+            QuietCurve.blank(n),
+            PeakState.blank(n),
+            History.blank(n),
+            np.zeros(n, np.int64),
+        )
+
+
+_NOBODY = Known.blank(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Backends:
+    """What is remembered of the backends: of all in columns, of few by name.
+
+    Attributes
+    ----------
+    names
+        In the order of the rows.
+    known
+        Of all.
+    contentions
+        Of those that load is moved away from.
+    suspects
+        Class of the last interval that was above its band, until all is calm again.
+    releases
+        Of those that had a neighbour.
+    """
+
+    names: tuple[str, ...] = ()
+    known: Annotated[
+        Known, PlainValidator(partial(from_plain, _NOBODY)), PlainSerializer(plain)
+    ] = field(default_factory=lambda: _NOBODY)
+    contentions: dict[str, Contention] = field(default_factory=dict)
+    suspects: dict[str, Cause] = field(default_factory=dict)
+    releases: dict[str, Release] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        rows = self.known.uneasy_intervals.size
+        if rows != len(self.names):
+            raise ValueError(f"{rows} rows of {len(self.names)} backends")
+
+    def of(self, names: tuple[str, ...]) -> Backends:
+        """The same of these backends: nothing of those that are new, and no others."""
+        if names == self.names:
+            return self
+        rows = {name: row for row, name in enumerate(self.names)}
+        # Whoever is new gets the blank row after all others.
+        taken = np.array([rows.get(name, len(rows)) for name in names], np.int64)
+        gone = set(rows).difference(names)
+        return Backends(
+            names,
+            self.known.followed_by(Known.blank(1)).take(taken),
+            _without(gone, self.contentions),
+            _without(gone, self.suspects),
+            _without(gone, self.releases),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +197,7 @@ class State:
     Attributes
     ----------
     backends
-        By name; a backend that left the balancer is forgotten.
+        A backend that left the balancer is forgotten.
     shift
         ``None`` while the weights are none of our business: then the admin may change
         them as he likes and no plan will touch them.
@@ -132,9 +211,16 @@ class State:
         At the whole service; ``None`` before the first tick.
     """
 
-    backends: dict[str, BackendState] = field(default_factory=dict)
+    backends: Backends = field(default_factory=Backends)
     shift: Shift | None = None
     epoch: str = ""
     in_force: dict[str, int] = field(default_factory=dict)
     yielded: Yield | None = None
     arrivals: Arrivals | None = None
+
+
+_T = TypeVar("_T")
+
+
+def _without(names: set[str], of: Mapping[str, _T]) -> dict[str, _T]:
+    return {name: each for name, each in of.items() if name not in names}

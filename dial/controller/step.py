@@ -1,6 +1,6 @@
 """One tick: from an observation to a plan, without clock or I/O.
 
-For each backend: detect, classify, estimate.  For the service: split the load, guard the
+For the backends: detect, classify, estimate.  For the service: split the load, guard the
 split, turn it into weights.  The same policy, state and observation always give the same
 plan, which is what makes a recording replayable.
 
@@ -36,12 +36,10 @@ from dial.controller.judge import judge
 from dial.controller.look import look_at
 from dial.controller.orders import as_frozen, with_overrides, without_overrides
 from dial.controller.ownership import somebody_elses
-from dial.controller.passed_over import passed_over
 from dial.controller.policy import Policy
-from dial.controller.siblings import ControlGroups
 from dial.controller.split import not_ours, split_load
-from dial.controller.state import BackendState, Shift, State
-from dial.types import Action, BackendPlan, Observation, Plan, Verdict
+from dial.controller.state import Shift, State
+from dial.types import Action, BackendPlan, Observation, Plan
 
 
 def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
@@ -61,18 +59,12 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         Shares and weights wanted, the verdict on each backend, and which weights differ
         from those in force.
     """
-    quiet = state.shift is None and all(b.contention is None for b in state.backends.values())
-    known = {b.name: state.backends.get(b.name, BackendState()) for b in observation.backends}
-    given = passed_over(observation, quiet=quiet)
-    looks = {b.name: look_at(policy, known[b.name], b, given[b.name]) for b in observation.backends}
-    histories = {n: (*known[n].history, look.apparent) for n, look in looks.items()}
-    groups = ControlGroups(histories)
-    backends: dict[str, BackendState] = {}
-    verdicts: dict[str, Verdict] = {}
-    for name, look in looks.items():
-        backends[name], verdicts[name] = judge(
-            policy, known[name], look, groups, tick=observation.tick, quiet=quiet
-        )
+    quiet = state.shift is None and not state.backends.contentions
+    names = tuple(b.name for b in observation.backends)
+    backends = state.backends.of(names)
+    looks = look_at(policy, backends.known, observation, quiet=quiet)
+    backends, found = judge(policy, backends, looks, tick=observation.tick, quiet=quiet)
+    verdicts = dict(zip(names, found, strict=True))
 
     arrivals = _arrivals(state, observation)
     in_force = {b.name: b.server.weight for b in observation.backends}
@@ -85,7 +77,7 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         split = split_load(
             policy,
             without_overrides(state.shift),
-            backends,
+            backends.contentions,
             verdicts,
             observation,
             arrivals=arrivals,
@@ -110,8 +102,13 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         action=action,
         reason=reason,
         backends=tuple(
-            BackendPlan(b.name, verdicts[b.name], split.shares[b.name], weights[b.name])
-            for b in observation.backends
+            map(
+                BackendPlan,
+                names,
+                found,
+                map(split.shares.__getitem__, names),
+                map(weights.__getitem__, names),
+            )
         ),
         changes=changes,
     )

@@ -33,13 +33,14 @@ Departures
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 from scipy.special import stdtrit
 
+from dial.columns import Bools, Columns, Floats, Ints
+from dial.detector.held_back import forget, hold_back, none_held_back
 from dial.detector.signal import Signal
-from dial.types import Measured, NoData
 
 _LEAST_RELATIVE_DEVIATION = 0.05
 """A deviation below 5 % of the mean is not believed.
@@ -50,9 +51,9 @@ load for.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class BandState:
-    """What is remembered of one backend's quiet past.
+@dataclass(frozen=True, slots=True, eq=False)
+class BandState(Columns):
+    """What is remembered of each backend's quiet past, (n,).
 
     Attributes
     ----------
@@ -61,14 +62,20 @@ class BandState:
     weight, mean_ms, m2_ms2
         The same number fading, their mean and sum of squared deviations.
     held_back_ms
-        Exceedances of the present run, not learnt yet.
+        (n, k) exceedances of the present run, not learnt yet (:mod:`dial.detector.held_back`).
     """
 
-    learnt: int = 0
-    weight: float = 0.0
-    mean_ms: float = 0.0
-    m2_ms2: float = 0.0
-    held_back_ms: tuple[float, ...] = ()
+    learnt: Ints
+    weight: Floats
+    mean_ms: Floats
+    m2_ms2: Floats
+    held_back_ms: Floats
+
+    @classmethod
+    def blank(cls, n: int) -> BandState:
+        """Nothing is known of n backends."""
+        zero = np.zeros(n)
+        return cls(np.zeros(n, np.int64), zero, zero, zero, none_held_back(n))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,52 +95,57 @@ class Band:
     learn_intervals: int = 6
     memory_intervals: int = 300
 
-    def upper_ms(self, state: BandState) -> Measured:
-        """Upper edge of the band in milliseconds."""
+    def upper_ms(self, state: BandState) -> Floats:
+        """Upper edge of the band in milliseconds, (n,); NaN where too little was learnt."""
         # Not the fading number: it never gets past memory_intervals.
-        if state.learnt < self.learn_intervals:
-            return NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
-        freedom = state.weight - 1.0
-        deviation_ms = max(
-            math.sqrt(state.m2_ms2 / freedom), _LEAST_RELATIVE_DEVIATION * state.mean_ms
+        trusted = state.learnt >= self.learn_intervals
+        weight = np.where(trusted, state.weight, 2.0)
+        deviation_ms = np.maximum(
+            np.sqrt(state.m2_ms2 / (weight - 1.0)), _LEAST_RELATIVE_DEVIATION * state.mean_ms
         )
-        quantile = float(stdtrit(freedom, (1.0 + self.confidence) / 2.0))
-        return state.mean_ms + quantile * deviation_ms * math.sqrt(1.0 + 1.0 / state.weight)
+        quantile = stdtrit(weight - 1.0, (1.0 + self.confidence) / 2.0)
+        upper_ms = state.mean_ms + quantile * deviation_ms * np.sqrt(1.0 + 1.0 / weight)
+        return np.where(trusted, upper_ms, np.nan)
 
-    def step(self, state: BandState, t_x_ms: Measured, *, learn: bool) -> tuple[BandState, Signal]:
+    def step(self, state: BandState, t_x_ms: Floats, *, learn: bool) -> tuple[BandState, Signal]:
         """Look at one interval.
 
         Parameters
         ----------
-        state : of this backend, as the last step left it.
-        t_x_ms : tail latency of the interval; ``NoData`` leaves the run as it is.
+        state : of the backends, as the last step left it.
+        t_x_ms : (n,) tail latency of the interval; NaN leaves the run as it is.
         learn : whether this interval may be quiet (no load is shifted at present).
         """
-        upper_ms = self.upper_ms(state)
-        if isinstance(t_x_ms, NoData):
-            return state, Signal(upper_ms, above=False, likely=False, detected=False, calm=True)
-        if isinstance(upper_ms, NoData) or t_x_ms <= upper_ms:
-            if learn:
-                # A full run was a detection, not noise.
-                noise_ms = state.held_back_ms if len(state.held_back_ms) < self.successive else ()
-                for quiet_ms in (*noise_ms, t_x_ms):
-                    state = self._learn(state, quiet_ms)
-            return replace(state, held_back_ms=()), Signal(
-                upper_ms, above=False, likely=False, detected=False, calm=True
-            )
-        run = (*state.held_back_ms, t_x_ms)[-self.successive :]
-        detected = len(run) >= self.successive
-        return replace(state, held_back_ms=run), Signal(
-            upper_ms, above=True, likely=detected, detected=detected, calm=False
-        )
+        upper_ms, learnt = self.upper_ms(state), state.learnt
+        above = t_x_ms > upper_ms
+        inside = ~np.isnan(t_x_ms) & ~above
+        held_back_ms = state.held_back_ms
+        if learn:
+            # A full run was a detection, not noise.
+            noise = inside & (_lengths(held_back_ms) < self.successive)
+            for noise_ms in held_back_ms.T:
+                state = self._learn(state, noise_ms, noise & ~np.isnan(noise_ms))
+            state = self._learn(state, t_x_ms, inside)
+        held_back_ms = hold_back(held_back_ms, t_x_ms, above, at_most=self.successive)
+        detected = above & (_lengths(held_back_ms) >= self.successive)
+        state = state.but(held_back_ms=forget(held_back_ms, inside))
+        return state, Signal(upper_ms, above, detected, detected, calm=~above, learnt=learnt)
 
-    def _learn(self, state: BandState, t_x_ms: float) -> BandState:
+    def _learn(self, state: BandState, t_x_ms: Floats, where: Bools) -> BandState:
         """Welford's update, with the past fading at rate 1/memory_intervals."""
         fade = 1.0 - 1.0 / self.memory_intervals
         weight = state.weight * fade + 1.0
         delta_ms = t_x_ms - state.mean_ms
         mean_ms = state.mean_ms + delta_ms / weight
-        m2_ms2 = state.m2_ms2 * fade + delta_ms * (t_x_ms - mean_ms)
-        return replace(
-            state, learnt=state.learnt + 1, weight=weight, mean_ms=mean_ms, m2_ms2=m2_ms2
+        return state.changed(
+            where,
+            learnt=state.learnt + 1,
+            weight=weight,
+            mean_ms=mean_ms,
+            m2_ms2=state.m2_ms2 * fade + delta_ms * (t_x_ms - mean_ms),
         )
+
+
+def _lengths(runs: Floats) -> Ints:
+    lengths: Ints = np.count_nonzero(~np.isnan(runs), axis=1)
+    return lengths

@@ -48,14 +48,15 @@ Source
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
+import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit
 
+from dial.columns import Bools, Columns, Floats, Ints
+from dial.detector.held_back import forget, hold_back, none_held_back
 from dial.detector.signal import Signal
 from dial.queueing import LEAST_T_X_MS, idle_fraction
-from dial.types import Measured, NoData
 
 _LEAST_DEVIATION = 0.05
 """Of x, so 5 % of T_x.
@@ -77,13 +78,16 @@ _LIKELY, _CALM = 0.5, 0.25
 _NOISE_DEVIATIONS = 3.0
 """Normal noise is above it once in 740 intervals, so that the cut takes next to nothing of it."""
 
+_FEW = 20
+"""Quantiles that take no longer than to find out which of them are the same."""
+
 _MOST_HELD_BACK = 50
 """A run without detection is over after a handful; this only bounds a recording's lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class CusumState:
-    """What is remembered of one backend.
+@dataclass(frozen=True, slots=True, eq=False)
+class CusumState(Columns):
+    """What is remembered of each backend, (n,).
 
     Attributes
     ----------
@@ -100,18 +104,34 @@ class CusumState:
     detected_for
         Intervals in a row of the present detection.
     held_back
-        x of intervals that are not learnt yet, the newest of them.
+        (n, k) x of intervals that are not learnt yet (:mod:`dial.detector.held_back`).
     """
 
-    learnt: int = 0
-    weight: float = 0.0
-    mean: float = 0.0
-    m2: float = 0.0
-    requests: float = 0.0
-    evidence: float = 0.0
-    conditioned: bool = False
-    detected_for: int = 0
-    held_back: tuple[float, ...] = ()
+    learnt: Ints
+    weight: Floats
+    mean: Floats
+    m2: Floats
+    requests: Floats
+    evidence: Floats
+    conditioned: Bools
+    detected_for: Ints
+    held_back: Floats
+
+    @classmethod
+    def blank(cls, n: int) -> CusumState:
+        """Nothing is known of n backends."""
+        none, zero = np.zeros(n, np.int64), np.zeros(n)
+        known = np.zeros(n, np.bool_)
+        return cls(none, zero, zero, zero, zero, zero, known, none, none_held_back(n))
+
+    def calmed(self, where: Bools) -> CusumState:
+        """Without the present evidence ``where`` (n,) is true; the quiet past stays."""
+        if not where.any():
+            return self
+        calm = self.changed(
+            where, evidence=np.zeros(where.size), detected_for=np.zeros_like(self.learnt)
+        )
+        return calm.but(held_back=forget(self.held_back, where))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,9 +156,9 @@ class Cusum:
     def step(
         self,
         state: CusumState,
-        t_x_ms: Measured,
-        rho_fg: Measured,
-        requests: int,
+        t_x_ms: Floats,
+        rho_fg: Floats,
+        requests: Ints | Floats,
         *,
         learn: bool,
     ) -> tuple[CusumState, Signal]:
@@ -146,94 +166,121 @@ class Cusum:
 
         Parameters
         ----------
-        state : of this backend, as the last step left it.
-        t_x_ms : tail latency of the interval; ``NoData`` leaves the evidence as it is.
-        rho_fg : the backend's own utilisation; without it T_x is taken as it is.
-        requests : how many ``t_x_ms`` rests on.
+        state : of the backends, as the last step left it.
+        t_x_ms : (n,) tail latency of the interval; NaN leaves the evidence as it is.
+        rho_fg : (n,) the backend's own utilisation; where it is NaN T_x is taken as it is.
+        requests : (n,) how many ``t_x_ms`` rests on.
         learn : whether this interval may be quiet (no load is shifted at present).
         """
-        conditioned = not isinstance(rho_fg, NoData)
-        if conditioned != state.conditioned:
-            state = CusumState(conditioned=conditioned)
+        conditioned = ~np.isnan(rho_fg)
+        state = self._begin_anew(state, conditioned != state.conditioned)
         idle = idle_fraction(rho_fg)
-        x = t_x_ms if isinstance(t_x_ms, NoData) else _residual(t_x_ms, idle)
-        state, signal = self.watch(state, x, requests, learn=learn)
-        if isinstance(signal.upper_ms, NoData):
-            return state, signal
-        return state, replace(signal, upper_ms=math.exp(signal.upper_ms) / idle)
+        x = np.log(np.maximum(t_x_ms, LEAST_T_X_MS) * idle)
+        state, signal = self.watch(state.but(conditioned=conditioned), x, requests, learn=learn)
+        return state, signal.but(upper_ms=np.exp(signal.upper_ms) / idle)
 
     def watch(
-        self, state: CusumState, x: Measured, requests: int, *, learn: bool
+        self, state: CusumState, x: Floats, requests: Ints | Floats, *, learn: bool
     ) -> tuple[CusumState, Signal]:
         """Look at one residual, of whichever witness; ``upper_ms`` is what x was to be at most.
 
         Parameters
         ----------
-        state : of this backend and witness.
-        x : the residual; ``NoData`` leaves the evidence as it is.
-        requests : how many it rests on.
+        state : of the backends and this witness.
+        x : (n,) the residual; NaN leaves the evidence as it is.
+        requests : (n,) how many it rests on.
         learn : whether this interval may be quiet.
         """
-        if state.detected_for >= self.memory_intervals:
-            state = CusumState(conditioned=state.conditioned)
-        if state.learnt < self.learn_intervals:
-            why = NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
-            if learn and not isinstance(x, NoData):
-                state = self._learn(state, x, requests)
-            return state, Signal(why, above=False, likely=False, detected=False, calm=True)
+        state = self._begin_anew(state, state.detected_for >= self.memory_intervals)
+        learnt, heard = state.learnt, ~np.isnan(x)
+        trusted = learnt >= self.learn_intervals
+        looked_at = heard & trusted
+        deviation = self._deviation(state, trusted, requests)
+        freedom = np.where(trusted, state.weight - 1.0, 1.0)
+        edge = state.mean + self._quantile(freedom) * deviation
 
-        deviation = self._deviation(state, requests)
-        freedom = state.weight - 1.0
-        edge = state.mean + float(stdtrit(freedom, (1.0 + self.confidence) / 2.0)) * deviation
-        if isinstance(x, NoData):
-            return state, self._signal(state, edge, above=False)
-
-        probability = min(float(stdtr(freedom, (x - state.mean) / deviation)), _LARGEST_PROBABILITY)
-        z = min(float(ndtri(probability)), self.slack + _MOST_AT_ONCE * self.threshold)
+        likelihood = stdtr(freedom, (x - state.mean) / deviation)
+        most_at_once = self.slack + _MOST_AT_ONCE * self.threshold
+        z = np.minimum(ndtri(np.minimum(likelihood, _LARGEST_PROBABILITY)), most_at_once)
         # What is far above the threshold would only take longer to be forgotten.
-        evidence = min(max(0.0, state.evidence + z - self.slack), _MOST * self.threshold)
-        state = replace(state, evidence=evidence)
-        above = x > edge
-        noise = min(x, state.mean + _NOISE_DEVIATIONS * deviation)
-        held_back = (*state.held_back, noise)[-_MOST_HELD_BACK:] if learn else ()
-        if evidence == 0.0:
-            for quiet_x in held_back:
-                state = self._learn(state, quiet_x, requests)
-        if evidence == 0.0 or evidence >= self.threshold:
-            held_back = ()
+        summed = np.minimum(
+            np.maximum(0.0, state.evidence + z - self.slack), _MOST * self.threshold
+        )
+        evidence = np.where(looked_at, summed, state.evidence)
+        above = looked_at & (x > edge)
+        likely = trusted & (evidence >= _LIKELY * self.threshold)
+        detected = trusted & (evidence >= self.threshold)
         # A neighbour would have been found meanwhile, and load shifted: then this stands still.
-        detected_for = state.detected_for + learn if evidence >= self.threshold else 0
-        state = replace(state, held_back=held_back, detected_for=detected_for)
-        return state, self._signal(state, edge, above=above)
+        lasts = np.where(detected, state.detected_for + learn, 0)
+        noise = np.minimum(x, state.mean + _NOISE_DEVIATIONS * deviation)
+        state = state.changed(looked_at, evidence=evidence, detected_for=lasts)
+        if learn:
+            state = self._learn(state, x, requests, heard & ~trusted)
+            state = self._learn_quiet(state, noise, requests, looked_at)
+        else:
+            state = state.but(held_back=forget(state.held_back, looked_at))
+        return state, Signal(
+            np.where(trusted, edge, np.nan),
+            above=above | likely,
+            likely=likely,
+            detected=detected,
+            # To learn only while S is 0 would be to learn the faster four fifths of all intervals.
+            calm=~trusted | (~above & (evidence < _CALM * self.threshold)),
+            learnt=learnt,
+        )
 
-    def _signal(self, state: CusumState, upper_ms: float, *, above: bool) -> Signal:
-        likely = state.evidence >= _LIKELY * self.threshold
-        detected = state.evidence >= self.threshold
-        # To learn only while S is 0 would be to learn the faster four fifths of all intervals.
-        calm = not above and state.evidence < _CALM * self.threshold
-        return Signal(upper_ms, above or likely, likely, detected, calm)
+    def _begin_anew(self, state: CusumState, anew: Bools) -> CusumState:
+        """Forget what has become another quantity, or a detection that has become normal."""
+        if not anew.any():
+            return state
+        held_back = forget(state.held_back, anew)
+        blank = CusumState.blank(anew.size).but(held_back=held_back, conditioned=state.conditioned)
+        return blank.where(anew, state.but(held_back=held_back))
 
-    def _deviation(self, state: CusumState, requests: int) -> float:
-        """Standard deviation of the next x about the mean learnt."""
-        learnt = max(math.sqrt(state.m2 / (state.weight - 1.0)), _LEAST_DEVIATION)
-        fewer = max(1.0, state.requests / max(requests, 1))
-        return learnt * math.sqrt((1.0 + 1.0 / state.weight) * fewer)
+    def _deviation(self, state: CusumState, trusted: Bools, requests: Ints | Floats) -> Floats:
+        """Standard deviation of the next x about the mean learnt; any where it is not trusted."""
+        weight = np.where(trusted, state.weight, 2.0)
+        learnt = np.maximum(np.sqrt(state.m2 / (weight - 1.0)), _LEAST_DEVIATION)
+        fewer = np.maximum(1.0, state.requests / np.maximum(requests, 1))
+        deviation: Floats = learnt * np.sqrt((1.0 + 1.0 / weight) * fewer)
+        return deviation
 
-    def _learn(self, state: CusumState, x: float, requests: int) -> CusumState:
+    def _quantile(self, freedom: Floats) -> Floats:
+        """Of Student's t at the upper edge."""
+        probability = (1.0 + self.confidence) / 2.0
+        if freedom.size < _FEW:
+            return np.asarray(stdtrit(freedom, probability), np.float64)
+        # It is slow, and backends have learnt alike: once for all that have learnt as much.
+        distinct, place = np.unique(freedom, return_inverse=True)
+        return np.asarray(stdtrit(distinct, probability)[place], np.float64)
+
+    def _learn_quiet(
+        self, state: CusumState, noise: Floats, requests: Ints | Floats, where: Bools
+    ) -> CusumState:
+        """Hold an interval back; once there is no evidence all that was held back is learnt."""
+        over = where & (state.evidence == 0.0)
+        for x in state.held_back.T:
+            state = self._learn(state, x, requests, over & ~np.isnan(x))
+        state = self._learn(state, noise, requests, over)
+        held_back = hold_back(state.held_back, noise, where & ~over, at_most=_MOST_HELD_BACK)
+        ended = over | (where & (state.evidence >= self.threshold))
+        return state.but(held_back=forget(held_back, ended))
+
+    def _learn(
+        self, state: CusumState, x: Floats, requests: Ints | Floats, where: Bools
+    ) -> CusumState:
         """Welford's update, with the past fading at rate 1/memory_intervals."""
+        if not where.any():
+            return state
         fade = 1.0 - 1.0 / self.memory_intervals
         weight = state.weight * fade + 1.0
         delta = x - state.mean
         mean = state.mean + delta / weight
-        return replace(
-            state,
+        return state.changed(
+            where,
             learnt=state.learnt + 1,
             weight=weight,
             mean=mean,
             m2=state.m2 * fade + delta * (x - mean),
             requests=state.requests + (requests - state.requests) / weight,
         )
-
-
-def _residual(t_x_ms: float, idle: float) -> float:
-    return math.log(max(t_x_ms, LEAST_T_X_MS) * idle)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dial.types import Measured
+from dial.columns import Bools, Columns, Floats, Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Signal:
-    """One backend, one interval.
+@dataclass(frozen=True, slots=True, eq=False)
+class Signal(Columns):
+    """All backends, one interval; each field is (n,).
 
     Attributes
     ----------
     upper_ms
-        What T_x was expected to be at most, or why nothing was.
+        What T_x was expected to be at most; NaN where too little was learnt to expect anything.
     above
         T_x is above it, or was lately so much that it is not trusted yet: worth asking why.
     likely
@@ -24,20 +24,24 @@ class Signal:
         It surely is.
     calm
         Little points that way: the interval may be learnt from.
+    learnt
+        Quiet intervals that ``upper_ms`` rests on.
     """
 
-    upper_ms: Measured
-    above: bool
-    likely: bool
-    detected: bool
-    calm: bool
+    upper_ms: Floats
+    above: Bools
+    likely: Bools
+    detected: Bools
+    calm: Bools
+    learnt: Ints
 
     def beside(self, witness: Signal) -> Signal:
         """The same where another witness was heard, which alone is never sure."""
         return Signal(
             self.upper_ms,
-            above=self.above or witness.likely,
-            likely=self.likely or witness.likely,
-            detected=self.detected or (self.likely and witness.likely),
-            calm=self.calm and witness.calm,
+            above=self.above | witness.likely,
+            likely=self.likely | witness.likely,
+            detected=self.detected | (self.likely & witness.likely),
+            calm=self.calm & witness.calm,
+            learnt=self.learnt,
         )

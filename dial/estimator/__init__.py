@@ -10,13 +10,24 @@
     Whether the neighbour has gone.
 """
 
-from dial.estimator.capacity import PeakState, learn_peak, peak_rps, utilisation
+from dial.estimator.capacity import (
+    NO_PEAK,
+    UTILISATION_FIELDS,
+    PeakState,
+    learn_peak,
+    peak_rps,
+    utilisation,
+    why_no_utilisation,
+)
 from dial.estimator.departure import departed
-from dial.estimator.quiet_curve import QuietCurve
+from dial.estimator.quiet_curve import NO_CURVE, QuietCurve
 from dial.estimator.tracking import SLOWDOWN, Reading, RhoBg, Tracker
 
 __all__ = [
+    "NO_CURVE",
+    "NO_PEAK",
     "SLOWDOWN",
+    "UTILISATION_FIELDS",
     "PeakState",
     "QuietCurve",
     "Reading",
@@ -26,4 +37,5 @@ __all__ = [
     "learn_peak",
     "peak_rps",
     "utilisation",
+    "why_no_utilisation",
 ]

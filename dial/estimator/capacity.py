@@ -30,58 +30,83 @@ Source
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dial.types import AgentSample, Measured, NoData
+import numpy as np
+
+from dial.columns import Columns, Floats
+from dial.types import AgentSample, NoData
+
+UTILISATION_FIELDS = ("cpu_time_cores", "cpu_capacity_cores", "psi_io_full_fraction")
+"""What it is made of, of an :class:`~dial.types.AgentSample`."""
+
+NO_PEAK = NoData("not configured, and no quiet interval with a CPU sample yet")
 
 
-@dataclass(frozen=True, slots=True)
-class PeakState:
-    """Sums over quiet intervals from which r = sum n / sum rho_fg follows.
+@dataclass(frozen=True, slots=True, eq=False)
+class PeakState(Columns):
+    """Sums over quiet intervals, (n,), from which r = sum n / sum rho_fg follows.
 
     A ratio of sums, not a mean of ratios: intervals with more requests know more.
     """
 
-    rate_sum: float = 0.0
-    rho_fg_sum: float = 0.0
+    rate_sum: Floats
+    rho_fg_sum: Floats
+
+    @classmethod
+    def blank(cls, n: int) -> PeakState:
+        """Nothing is known of n backends."""
+        return cls(np.zeros(n), np.zeros(n))
 
 
-def utilisation(sample: AgentSample | NoData) -> Measured:
-    """rho_fg of the resource that is used most, in [0, 1], or why it cannot be told."""
+def utilisation(samples: Mapping[str, Floats]) -> Floats:
+    """rho_fg of the resource that is used most, (n,) in [0, 1]; NaN where it cannot be told.
+
+    Parameters
+    ----------
+    samples : (n,) of each of ``UTILISATION_FIELDS``; NaN where one is missing.
+    """
+    capacity_cores = samples["cpu_capacity_cores"]
+    cpu = samples["cpu_time_cores"] / np.where(capacity_cores > 0.0, capacity_cores, np.nan)
+    rho_fg: Floats = np.minimum(1.0, np.fmax(cpu, samples["psi_io_full_fraction"]))
+    return rho_fg
+
+
+def why_no_utilisation(sample: AgentSample | NoData) -> NoData:
+    """Why it cannot be told."""
     if isinstance(sample, NoData):
         return sample
-    cpu = _cpu_utilisation(sample)
-    disk = sample.psi_io_full_fraction
-    known = [part for part in (cpu, disk) if not isinstance(part, NoData)]
-    return min(1.0, max(known)) if known else cpu
-
-
-def _cpu_utilisation(sample: AgentSample) -> Measured:
-    used_cores = sample.cpu_time_cores
-    if isinstance(used_cores, NoData):
-        return used_cores
-    capacity_cores = sample.cpu_capacity_cores
-    if isinstance(capacity_cores, NoData):
-        return capacity_cores
-    if capacity_cores <= 0.0:
-        return NoData(f"CPU capacity of {capacity_cores} cores")
-    return used_cores / capacity_cores
+    for needed in (sample.cpu_time_cores, sample.cpu_capacity_cores):
+        if isinstance(needed, NoData):
+            return needed
+    return NoData(f"CPU capacity of {sample.cpu_capacity_cores} cores")
 
 
 def learn_peak(
-    state: PeakState, rate_per_s: float, rho_fg: Measured, *, memory_intervals: int
+    state: PeakState, rate_per_s: Floats, rho_fg: Floats, *, memory_intervals: int
 ) -> PeakState:
-    """Add one quiet interval; without a utilisation the state is unchanged."""
-    if isinstance(rho_fg, NoData):
-        return state
+    """Add one quiet interval, (n,) each; where rho_fg is NaN the state is unchanged."""
     fade = 1.0 - 1.0 / memory_intervals
-    return PeakState(state.rate_sum * fade + rate_per_s, state.rho_fg_sum * fade + rho_fg)
+    return state.changed(
+        ~np.isnan(rho_fg),
+        rate_sum=state.rate_sum * fade + rate_per_s,
+        rho_fg_sum=state.rho_fg_sum * fade + rho_fg,
+    )
 
 
-def peak_rps(state: PeakState, configured_rps: float | None) -> Measured:
-    """r_i in requests/s: as configured, else by the utilisation law, else why not."""
-    if configured_rps is not None:
-        return configured_rps
-    if state.rho_fg_sum <= 0.0 or state.rate_sum <= 0.0:
-        return NoData("not configured, and no quiet interval with a CPU sample yet")
-    return state.rate_sum / state.rho_fg_sum
+def peak_rps(state: PeakState, configured_rps: Floats) -> Floats:
+    """r_i in requests/s, (n,): as configured, else by the utilisation law.
+
+    Parameters
+    ----------
+    state : what quiet intervals say.
+    configured_rps : (n,) NaN where nothing is configured.
+
+    Returns
+    -------
+    (n,) NaN where neither is known.
+    """
+    known = (state.rho_fg_sum > 0.0) & (state.rate_sum > 0.0)
+    learnt = np.where(known, state.rate_sum, np.nan) / np.where(known, state.rho_fg_sum, 1.0)
+    return np.where(np.isnan(configured_rps), learnt, configured_rps)

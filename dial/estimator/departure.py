@@ -57,14 +57,15 @@ def departed(
     Parameters
     ----------
     evidence : E so far.
-    reading : of this interval.
+    reading : of this interval of one backend.
     strength : rho_bg of a neighbour that is still there.
     model_error : standard deviation of ln T_x about Eq. 1, beside sampling.
     enough : h.
     """
-    gone = math.log(reading.curve.t_x_ms(min(reading.rho_fg, RHO_MAX)))
-    still = math.log(reading.curve.t_x_ms(min(reading.rho_fg + strength, _NEARLY_FULL)))
-    error = math.hypot(reading.error(strength), model_error)
-    seen = math.log(max(reading.t_x_ms, LEAST_T_X_MS))
+    rho_fg = float(reading.rho_fg)
+    gone = math.log(reading.curve.t_x_ms(min(rho_fg, RHO_MAX)))
+    still = math.log(reading.curve.t_x_ms(min(rho_fg + strength, _NEARLY_FULL)))
+    error = math.hypot(float(reading.error(strength)), model_error)
+    seen = math.log(max(float(reading.t_x_ms), LEAST_T_X_MS))
     likelier = (still - gone) * (0.5 * (gone + still) - seen) / error**2
     return max(0.0, evidence + min(likelier, _MOST_AT_ONCE * enough))

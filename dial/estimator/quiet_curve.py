@@ -27,13 +27,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from dial.columns import Columns, Floats
 from dial.queueing import MM1, RHO_MAX, TailCurve
-from dial.types import Measured, NoData
+from dial.types import NoData
+
+NO_CURVE = NoData("no quiet interval with both T_x and rho_fg yet")
 
 
-@dataclass(frozen=True, slots=True)
-class QuietCurve:
-    """Fading sums over quiet intervals.
+@dataclass(frozen=True, slots=True, eq=False)
+class QuietCurve(Columns):
+    """Fading sums over the quiet intervals of each backend, (n,).
 
     Attributes
     ----------
@@ -47,32 +52,43 @@ class QuietCurve:
         Of 1/(1 - rho_fg).
     """
 
-    weight: float = 0.0
-    sum_ms: float = 0.0
-    sum_idle: float = 0.0
-    sum_u: float = 0.0
+    weight: Floats
+    sum_ms: Floats
+    sum_idle: Floats
+    sum_u: Floats
 
-    def learn(self, t_x_ms: Measured, rho_fg: Measured, *, memory_intervals: int) -> QuietCurve:
-        """Add one quiet interval; one with a measurement missing changes nothing.
+    @classmethod
+    def blank(cls, n: int) -> QuietCurve:
+        """Nothing is known of n backends."""
+        zero = np.zeros(n)
+        return cls(zero, zero, zero, zero)
+
+    def learn(self, t_x_ms: Floats, rho_fg: Floats, *, memory_intervals: int) -> QuietCurve:
+        """Add one quiet interval; one with a measurement missing (NaN) changes nothing.
 
         Nor does one of a backend that its own load saturates, where Eq. 1 says nothing.
         """
-        if isinstance(t_x_ms, NoData) or isinstance(rho_fg, NoData) or rho_fg > RHO_MAX:
-            return self
+        usable = ~np.isnan(t_x_ms) & (rho_fg <= RHO_MAX)
         fade = 1.0 - 1.0 / memory_intervals
-        idle = 1.0 - rho_fg
-        return QuietCurve(
-            self.weight * fade + 1.0,
-            self.sum_ms * fade + t_x_ms * idle,
-            self.sum_idle * fade + idle,
-            self.sum_u * fade + 1.0 / idle,
+        idle = 1.0 - np.minimum(rho_fg, RHO_MAX)
+        return self.changed(
+            usable,
+            weight=self.weight * fade + 1.0,
+            sum_ms=self.sum_ms * fade + t_x_ms * idle,
+            sum_idle=self.sum_idle * fade + idle,
+            sum_u=self.sum_u * fade + 1.0 / idle,
         )
 
-    def curve(self, shape: TailCurve = MM1) -> TailCurve | NoData:
-        """Eq. 1 in milliseconds, or why there is none yet."""
-        if self.weight <= 0.0 or self.sum_ms <= 0.0:
-            return NoData("no quiet interval with both T_x and rho_fg yet")
+    def scale_ms(self, shape: TailCurve = MM1) -> Floats:
+        """s, T_x of the idle backend, (n,); NaN where no quiet interval had both measurements."""
+        learnt = (self.weight > 0.0) & (self.sum_ms > 0.0)
         expected = (
             shape.c0_ms * self.sum_idle + shape.c1_ms * self.weight + shape.c2_ms * self.sum_u
         )
-        return shape.scaled(self.sum_ms / expected)
+        scale_ms: Floats = np.where(learnt, self.sum_ms, np.nan) / np.where(learnt, expected, 1.0)
+        return scale_ms
+
+    def curve(self, row: int, shape: TailCurve = MM1) -> TailCurve | NoData:
+        """Eq. 1 of one backend in milliseconds, or why there is none yet."""
+        scale_ms = float(self.take(np.array([row])).scale_ms(shape)[0])
+        return shape.scaled(scale_ms) if scale_ms > 0.0 else NO_CURVE

@@ -47,7 +47,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from dial.queueing import LEAST_T_X_MS, MM1, TailCurve, relaxations, t_x_error
+import numpy as np
+
+from dial.queueing import LEAST_T_X_MS, MM1, Number, TailCurve, relaxations, t_x_error
 
 _JUMP_DEVIATIONS = 2.5
 """Two-sided 1.2 % per interval, so 0.008 % for two in a row on one side."""
@@ -84,7 +86,7 @@ class RhoBg:
         return min(max(self.mean, 0.0), 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reading:
     """What one interval says of rho_bg: ``curve.t_x_ms(rho_fg + rho_bg)`` is ``t_x_ms``.
 
@@ -101,32 +103,39 @@ class Reading:
     percentile
         x of T_x, in percent; ``None`` where it is a mean of service times, which neither depend
         on each other nor have to be corrected for 1/T.
+
+    Notes
+    -----
+    Of many backends at once ``t_x_ms``, ``rho_fg`` and ``requests`` are (n,), and so is what
+    follows from them.
     """
 
     curve: TailCurve
-    t_x_ms: float
-    rho_fg: float
-    requests: int
+    t_x_ms: Number
+    rho_fg: Number
+    requests: Number
     percentile: float | None = 90.0
 
-    def error(self, rho_bg: float) -> float:
+    def error(self, rho_bg: Number) -> Number:
         """Standard deviation of ln ``t_x_ms`` by sampling, beside a neighbour that takes rho_bg."""
         if self.percentile is None:
             # They vary by about their mean.
-            return 1.0 / math.sqrt(max(self.requests, 1))
+            varies: Number = 1.0 / np.sqrt(np.maximum(self.requests, 1))
+            return varies
         return t_x_error(self.requests, self._busy(rho_bg), self.percentile)
 
-    def relaxations(self, rho_bg: float) -> float:
+    def relaxations(self, rho_bg: Number) -> Number:
         """How long the interval is, in relaxation times of the queue beside such a neighbour."""
         if self.percentile is None:
             return math.inf
         return relaxations(self.requests, self._busy(rho_bg))
 
-    def _busy(self, rho_bg: float) -> float:
+    def _busy(self, rho_bg: Number) -> Number:
         """What is left of the server is busy for rho_fg / (1 - rho_bg) of the time."""
-        return self.rho_fg / max(1.0 - rho_bg, _LEAST_IDLE)
+        busy: Number = self.rho_fg / np.maximum(1.0 - rho_bg, _LEAST_IDLE)
+        return busy
 
-    def rho_bg(self, error: float) -> float:
+    def rho_bg(self, error: Number) -> Number:
         """By Eq. 1 backwards; signed.
 
         1 - rho goes with 1/T, which over noisy T is too large by 1 + error^2.
@@ -149,36 +158,43 @@ class Tracker:
     model_error: float = 0.2
     drift: float = 0.03
 
-    def begin(self, reading: Reading) -> RhoBg:
-        """The estimate of one interval alone."""
+    def alone(self, reading: Reading) -> tuple[Number, Number]:
+        """Mean and standard deviation of rho_bg by one interval alone."""
         error = reading.error(reading.rho_bg(error=0.0))
         rho_bg = reading.rho_bg(error)
-        return RhoBg(rho_bg, self._noise(reading, reading.rho_fg + rho_bg, error))
+        return rho_bg, self._noise(reading, reading.rho_fg + rho_bg, error)
+
+    def begin(self, reading: Reading) -> RhoBg:
+        """The estimate of one interval of one backend."""
+        mean, sd = self.alone(reading)
+        return RhoBg(float(mean), float(sd))
 
     def step(self, past: RhoBg, reading: Reading) -> RhoBg:
-        """The estimate after one more interval."""
-        expected_rho = _possible(reading.rho_fg + past.mean)
-        error = reading.error(past.mean)
+        """The estimate after one more interval of that backend."""
+        expected_rho = float(_possible(reading.rho_fg + past.mean))
+        error = float(reading.error(past.mean))
         sd = math.hypot(past.sd, self.drift)
         expected_error = math.hypot(
-            error, self.model_error, sd * reading.curve.steepness(expected_rho)
+            error, self.model_error, sd * float(reading.curve.steepness(expected_rho))
         )
-        ratio = max(reading.t_x_ms, LEAST_T_X_MS) / reading.curve.t_x_ms(expected_rho)
+        ratio = max(float(reading.t_x_ms), LEAST_T_X_MS) / reading.curve.t_x_ms(expected_rho)
         deviations = math.log(ratio) / expected_error
         if abs(deviations) > _JUMP_DEVIATIONS:
             side = 1 if deviations > 0.0 else -1
             if past.surprise == side:
                 return self.begin(reading)
             return RhoBg(past.mean, sd, surprise=side)
-        variance, noise = sd**2, self._noise(reading, expected_rho, error) ** 2
+        variance, noise = sd**2, float(self._noise(reading, expected_rho, error)) ** 2
         gain = variance / (variance + noise)
-        newest = reading.rho_bg(error)
+        newest = float(reading.rho_bg(error))
         return RhoBg(past.mean + gain * (newest - past.mean), math.sqrt((1.0 - gain) * variance))
 
-    def _noise(self, reading: Reading, rho: float, error: float) -> float:
+    def _noise(self, reading: Reading, rho: Number, error: Number) -> Number:
         """Of one interval's rho_bg."""
-        return math.hypot(error, self.model_error) / reading.curve.steepness(_possible(rho))
+        noise: Number = np.hypot(error, self.model_error) / reading.curve.steepness(_possible(rho))
+        return noise
 
 
-def _possible(rho: float) -> float:
-    return min(max(rho, 0.0), 1.0 - _LEAST_IDLE)
+def _possible(rho: Number) -> Number:
+    possible: Number = np.minimum(np.maximum(rho, 0.0), 1.0 - _LEAST_IDLE)
+    return possible

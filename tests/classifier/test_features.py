@@ -1,16 +1,21 @@
 """Metrics normalised by what the present load explains."""
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.classifier import FEATURES, QuietBaseline, features
-from dial.classifier.features import Line
+from dial.classifier import FEATURES, Metrics, QuietBaseline, features_of
+from dial.classifier.baseline import Line
+from dial.classifier.metrics import LINES, SAMPLE_FIELDS, WINDOW_FIELDS
+from dial.columns import column, table
 from dial.types import METRIC_NAMES, AgentSample, NoData, RequestWindow
 
 FOREVER = 10**12
+UNKNOWN = NoData("?")
 NOTHING = AgentSample(0.0, 1.0, **{name: NoData("not sent") for name in METRIC_NAMES})
 QUIET = replace(
     NOTHING,
@@ -34,13 +39,30 @@ def window(rate_per_s=100.0, *, errors=0, t_c_ms=0.5):
     return RequestWindow(requests, errors, rate_per_s, 10.0, requests, 5.0, t_c_ms)
 
 
-def learnt(*intervals, memory_intervals=FOREVER):
-    baseline = QuietBaseline()
+def metrics(one_window, one_sample, rho_fg=UNKNOWN):
+    return Metrics(
+        table([one_window], WINDOW_FIELDS), table([one_sample], SAMPLE_FIELDS), column([rho_fg])
+    )
+
+
+def learn(baseline, *intervals, rho_fg=UNKNOWN, memory_intervals=FOREVER):
     for one_window, one_sample in intervals:
-        baseline = baseline.learn(
-            one_window, one_sample, NoData("?"), memory_intervals=memory_intervals
-        )
+        now = metrics(one_window, one_sample, rho_fg)
+        baseline = baseline.learn(now, np.array([True]), memory_intervals=memory_intervals)
     return baseline
+
+
+def learnt(*intervals, memory_intervals=FOREVER):
+    return learn(QuietBaseline.blank(1), *intervals, memory_intervals=memory_intervals)
+
+
+def expected(baseline, metric, served_per_s=math.nan):
+    return baseline.expected(metric, np.array([served_per_s])).item()
+
+
+def features(baseline, one_window, one_sample, rho_fg=UNKNOWN):
+    """Those of one backend."""
+    return features_of(baseline, one_window, one_sample, rho_fg)
 
 
 BASELINE = learnt((window(), QUIET), (window(), QUIET))
@@ -97,7 +119,7 @@ def test_each_feature_by_hand():
 
 def test_features_are_named_and_ordered_as_a_model_expects():
     assert list(features(BASELINE, window(), QUIET)) == list(FEATURES)
-    assert list(features(QuietBaseline(), window(), NoData("x"))) == list(FEATURES)
+    assert list(features(QuietBaseline.blank(1), window(), NoData("x"))) == list(FEATURES)
 
 
 @given(factor=st.floats(0.1, 10.0))
@@ -173,7 +195,7 @@ def test_a_missing_metric_hides_its_own_feature_only():
 
 
 def test_before_anything_was_learnt_normalised_features_say_so():
-    found = features(QuietBaseline(), window(), QUIET)
+    found = features(QuietBaseline.blank(1), window(), QUIET)
     unlearnt = NoData("no quiet interval learnt")
     assert {name for name, value in found.items() if value == unlearnt} == set(FEATURES) - {
         "errors_fraction",
@@ -203,37 +225,44 @@ def test_an_idle_network_that_sends_one_segment_again_is_not_lossy():
 def test_a_missing_metric_is_not_learnt_and_the_others_are():
     half = replace(QUIET, cpu_usr_cores=NoData("x"), memory_reload_ns=25.0)
     baseline = learnt((window(), QUIET), (window(), half))
-    assert baseline.cpu_time.weight == 1.0
-    assert baseline.memory_reload.value() == pytest.approx(20.0)  # (15 + 25)/2
+    assert baseline.lines.weight[0, LINES.index("cpu_time")] == 1.0
+    assert expected(baseline, "memory_reload") == pytest.approx(20.0)  # (15 + 25)/2
 
 
 def test_an_interval_without_agent_still_teaches_what_the_balancer_saw():
     baseline = learnt((window(), QUIET), (window(300.0, t_c_ms=1.5), NoData("silent")))
-    assert baseline.requests.value() == pytest.approx(200.0)
-    assert baseline.t_c.predict(200.0) == pytest.approx(1.0)
-    assert baseline.cpu_time.weight == 1.0
+    assert expected(baseline, "requests") == pytest.approx(200.0)
+    assert expected(baseline, "t_c", 200.0) == pytest.approx(1.0)
+    assert baseline.lines.weight[0, LINES.index("cpu_time")] == 1.0
 
 
 def test_the_past_fades():
     # memory 10: (0.9*100 + 200)/1.9.
     baseline = learnt((window(100.0), QUIET), (window(200.0), QUIET), memory_intervals=10)
-    assert baseline.requests.value() == pytest.approx(290.0 / 1.9)
+    assert expected(baseline, "requests") == pytest.approx(290.0 / 1.9)
 
 
 def test_learning_returns_a_new_baseline_and_leaves_the_old():
     before = learnt((window(), QUIET))
-    before.learn(window(900.0), QUIET, NoData("?"), memory_intervals=10)
+    learn(before, (window(900.0), QUIET), memory_intervals=10)
     assert before == learnt((window(), QUIET))
 
 
 # ---------------------------------------------------------------- the line
 
 
-def line(*points):
-    found = Line()
-    for n, y in points:
-        found = found.learn(n, y, 1.0)
-    return found
+class line:  # noqa: N801 - it reads as the function that it stands for
+    """A line of one metric of one backend."""
+
+    def __init__(self, *points):
+        none = np.zeros((1, 1))
+        self.sums = Line(none, none, none, none, none)
+        for n, y in points:
+            known = np.array([[True]])
+            self.sums = self.sums.learn(np.array([[n]]), np.array([[y]]), 1.0, known)
+
+    def predict(self, n):
+        return self.sums.predict(np.array([[n]])).item()
 
 
 def test_the_line_through_two_points():
@@ -268,7 +297,7 @@ def test_use_without_any_request_is_predicted_by_its_mean():
 
 
 def test_a_line_without_points_says_so():
-    assert Line().predict(1.0) == NoData("no quiet interval learnt")
+    assert math.isnan(line().predict(1.0))
 
 
 @given(
@@ -290,14 +319,10 @@ def test_a_disk_that_is_busy_all_of_the_time_has_finite_odds():
 
 def test_a_connect_time_that_waits_behind_more_load_of_ones_own_is_as_expected():
     """M/M/1: waiting goes with rho / (1 - rho), so with n and with 1 / (1 - rho_fg)."""
-    quiet = QuietBaseline()
+    quiet = QuietBaseline.blank(1)
     for rho_fg in (0.30, 0.32):
-        quiet = quiet.learn(
-            window(100.0 * rho_fg, t_c_ms=20.0 * rho_fg / (1.0 - rho_fg)),
-            QUIET,
-            rho_fg,
-            memory_intervals=FOREVER,
-        )
+        waiting = window(100.0 * rho_fg, t_c_ms=20.0 * rho_fg / (1.0 - rho_fg))
+        quiet = learn(quiet, (waiting, QUIET), rho_fg=rho_fg)
     busy = window(60.0, t_c_ms=20.0 * 0.6 / 0.4)
     assert features(quiet, busy, QUIET, 0.6)["t_c_ratio"] == pytest.approx(1.0)
     assert features(quiet, busy, QUIET)["t_c_ratio"] > 1.8

@@ -6,13 +6,14 @@ import stat
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from dial.controller.checkpoint import QUIET_EVERY_S, Checkpoints, in_force, without_shift
-from dial.controller.state import BackendState, Shift, State
+from dial.controller.state import Backends, Known, Shift, State
 from dial.handover import KeptFile
 from dial.lease import Moment
 from dial.settings import Settings
@@ -85,7 +86,7 @@ def test_what_does_not_fit_is_not_taken_and_said_why(make, shifted, clock, their
     assert [(line["log_level"], line["why"]) for line in logs] == [("warning", why)]
 
 
-@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": 2}', b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b'{"format": 3}', b"[" * 100_000])
 def test_what_is_damaged_is_one_warning(make, tmp_path, content):
     (tmp_path / "app.lease.state").write_bytes(content)
     with capture_logs() as logs:
@@ -99,7 +100,8 @@ def test_whatever_becomes_of_the_file_a_controller_starts(cut, put_in):
         path = Path(directory) / "app.lease.state"
         settings = Settings(service="app", adapter={"name": "x"})
         checkpoints = Checkpoints(KeptFile(path), settings, "abc", Clock())
-        checkpoints.write(State({"s1": BackendState()}, Shift({"s1": 1.0}, {"s1": 3})), 26)
+        backends = Backends(("s1",), Known.blank(1))
+        checkpoints.write(State(backends, Shift({"s1": 1.0}, {"s1": 3})), 26)
         content = path.read_bytes()
         path.write_bytes(content[:cut] + put_in + content[cut + len(put_in) :])
         state, tick = checkpoints.load()
@@ -141,16 +143,15 @@ def test_a_disk_that_is_full_is_a_warning(make, shifted, tmp_path):
 
 def test_without_the_shift_the_quiet_past_stays_and_nobody_is_in_contention(shifted):
     quiet = without_shift(shifted)
-    assert shifted.backends["s1"].contention is not None
-    assert shifted.backends["s1"].cusum.evidence > 0.0
+    assert "s1" in shifted.backends.contentions
+    known, before = quiet.backends.known, shifted.backends.known
+    assert before.cusum.evidence.any()
     assert quiet.shift is None
-    for name, backend in quiet.backends.items():
-        assert (backend.contention, backend.suspect) == (None, None)
-        assert backend.cusum.evidence == 0.0
-        before = shifted.backends[name]
-        for learnt in ("baseline", "curve", "peak"):
-            assert getattr(backend, learnt) == getattr(before, learnt)
-        assert backend.cusum.mean == before.cusum.mean
+    assert (quiet.backends.contentions, quiet.backends.suspects) == ({}, {})
+    assert not known.cusum.evidence.any()
+    for learnt in ("baseline", "curve", "peak"):
+        assert getattr(known, learnt) == getattr(before, learnt)
+    assert np.array_equal(known.cusum.mean, before.cusum.mean)
 
 
 async def test_a_shift_is_in_force_when_every_usable_server_has_its_weight(service, shifted):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from dial.controller.probes import with_probes
-from dial.controller.state import BackendState, Contention, Shift
+from dial.controller.state import Contention, Shift
 from dial.estimator import RhoBg
 from dial.types import Action, Cause, WeightKind, WeightMeaning
 
 LEASTCONN = WeightMeaning(WeightKind.CONCURRENCY, minimum=1, maximum=256, zero_drains=True)
 
 
-def contended(gone: float = 0.0) -> BackendState:
-    found = Contention(
+def contended(gone: float = 0.0) -> Contention:
+    return Contention(
         Cause.CPU,
         RhoBg(0.8, 0.1),
         in_use=0.8,
@@ -23,13 +23,12 @@ def contended(gone: float = 0.0) -> BackendState:
         returns=0,
         evidence=(),
     )
-    return BackendState(contention=found)
 
 
 def weight(tick: int, *, gone: float = 0.0, floor_of_even: float = 0.1) -> int:
     shift = Shift({"s1": 0.0, "s2": 1.0}, {"s1": 0, "s2": 200})
-    backends = {"s1": contended(gone), "s2": BackendState()}
-    found = with_probes(shift, backends, LEASTCONN, tick=tick, floor_of_even=floor_of_even)
+    contentions = {"s1": contended(gone)}
+    found = with_probes(shift, contentions, LEASTCONN, tick=tick, floor_of_even=floor_of_even)
     assert found.weights["s2"] == 200
     assert found.shares == shift.shares
     return found.weights["s1"]
@@ -49,15 +48,26 @@ def test_no_floor_asks_for_no_probe() -> None:
 
 def test_where_a_weight_of_0_is_refused_nobody_is_given_one() -> None:
     shift = Shift({"s1": 0.0, "s2": 1.0}, {"s1": 1, "s2": 200})
-    backends = {"s1": contended(), "s2": BackendState()}
+    contentions = {"s1": contended()}
     meaning = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=128, zero_drains=False)
-    assert with_probes(shift, backends, meaning, tick=101, floor_of_even=0.0) is shift
+    assert with_probes(shift, contentions, meaning, tick=101, floor_of_even=0.0) is shift
+
+
+def test_a_drained_backend_that_leaves_the_balancer_is_asked_no_more(make_service) -> None:
+    service = make_service(meaning=LEASTCONN, arrival_per_s=80.0)
+    service.run(20)
+    service.rho_bg["s1"] = 0.8
+    service.run(10)
+    assert service.state.shift.shares["s1"] == 0.0
+    service.names = ("s2", "s3")
+    del service.weights["s1"]
+    assert {b.name for b in service.run(15).backends} == {"s2", "s3"}
 
 
 def test_who_takes_part_is_not_probed() -> None:
     shift = Shift({"s1": 0.1, "s2": 0.9}, {"s1": 20, "s2": 180})
-    backends = {"s1": contended(), "s2": BackendState()}
-    assert with_probes(shift, backends, LEASTCONN, tick=100, floor_of_even=0.1) is shift
+    contentions = {"s1": contended()}
+    assert with_probes(shift, contentions, LEASTCONN, tick=100, floor_of_even=0.1) is shift
 
 
 def test_under_leastconn_a_victim_is_drained_probed_and_taken_back(make_service) -> None:

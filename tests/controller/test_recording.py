@@ -103,13 +103,37 @@ def test_an_existing_file_is_turned_not_overwritten(recorded, tmp_path):
         ("", "line 1: not JSON"),
         ("[]\n", "line 1: want an object"),
         ('{"kind":"tick"}\n', "line 1: not the header"),
-        ('{"kind":"header","format":99}\n', "not the header of a recording of format 1"),
+        ('{"kind":"header","format":99}\n', "not the header of a recording of format 2"),
+        ('{"kind":"header","format":2,"dial":"0"}\n', "line 1: policy"),
         ('{"kind":"header","format":1,"dial":"0"}\n', "line 1: policy"),
+        ('{"kind":"header","format":1,"state":{"backends":{"s1":{}}}}\n', "of format 1 and begun"),
     ],
 )
 def test_what_is_no_recording_is_refused_with_the_line(tmp_path, content, says):
     path = tmp_path / "x.jsonl"
     path.write_text(content)
+    with pytest.raises(RecordingError, match=says):
+        replay(path)
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda known: known["peak"].pop("rate_sum"), "rate_sum: this column is missing"),
+        (lambda known: known["uneasy_intervals"].append(0), "4 rows, where others have 3"),
+        (lambda known: known["cusum"].update(mean=["x"] * 3), "mean: could not convert"),
+        (lambda known: known["cusum"].update(learnt=[0.5] * 3), "learnt: not a column of its kind"),
+        (lambda known: known["curve"].update(weight=7), "weight: want a list"),
+        (lambda known: known.update(curve=[]), "QuietCurve: want its columns by name"),
+    ],
+    ids=["missing", "longer", "words", "fractions", "number", "no columns"],
+)
+def test_columns_that_are_damaged_are_refused_with_their_name(recorded, damage, says):
+    path = recorded(max_mib=0.1)
+    header, *ticks = path.read_text().splitlines(keepends=True)
+    document = json.loads(header)
+    damage(document["state"]["backends"]["known"])
+    path.write_text("".join((json.dumps(document) + "\n", *ticks)))
     with pytest.raises(RecordingError, match=says):
         replay(path)
 

@@ -5,27 +5,50 @@ from __future__ import annotations
 import math
 import statistics
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.controller.siblings import WINDOW_INTERVALS, Apparent, Comparison, ControlGroups
+from dial.controller.history import WINDOW_INTERVALS, Apparent
+from dial.controller.siblings import Comparison, ControlGroups
 from dial.estimator import RhoBg
-from dial.types import Cause, NoData
-
-UNKNOWN = NoData("?")
+from dial.types import NoData
 
 
-def history(values, sd=0.1, relaxations=math.inf):
-    """Apparent rho_bg by T_x, the newest last; ``None`` is an interval without."""
-    known = (UNKNOWN if v is None else RhoBg(v, sd) for v in values)
-    return tuple(Apparent(each, UNKNOWN, relaxations) for each in known)
+def groups(t_x, cpu_time=None, *, names=None, sd=0.1, relaxations=math.inf):
+    """Of backends with these histories, the newest last; ``None`` is not known."""
+    cpu_time = [[None] * len(t_x[0])] * len(t_x) if cpu_time is None else cpu_time
+    told = Told(rows(t_x), rows(cpu_time), sd, relaxations)
+    return ControlGroups(names or tuple(f"s{i:03d}" for i in range(len(t_x))), told)
+
+
+class Told:
+    """Witnesses that say what they were told, (n, w)."""
+
+    def __init__(self, t_x, cpu_time, sd, relaxations):
+        self._t_x, self._cpu_time, self._sd, self._relaxations = t_x, cpu_time, sd, relaxations
+
+    def by_t_x(self, of):
+        mean = self._t_x[of]
+        return Apparent(mean, np.full_like(mean, self._sd), np.full_like(mean, self._relaxations))
+
+    def by_cpu_time(self, of):
+        mean = self._cpu_time[of]
+        return Apparent(mean, np.full_like(mean, self._sd), np.full_like(mean, math.inf))
+
+
+def rows(histories):
+    longest = max(map(len, histories))
+    padded = ([None] * (longest - len(each)) + list(each) for each in histories)
+    return np.array(list(padded), float).reshape(len(histories), longest)
 
 
 def beside(own, *siblings, intervals=WINDOW_INTERVALS, sd=0.1, relaxations=math.inf):
     """The comparison of a backend with siblings of these histories."""
-    histories = {f"s{i}": history(v, sd, relaxations) for i, v in enumerate(siblings)}
-    return ControlGroups({"a": history(own, sd, relaxations), **histories}).by_t_x("a", intervals)
+    of = groups([own, *siblings], sd=sd, relaxations=relaxations)
+    (compared,) = of.by_t_x(np.array([0]), np.array([intervals]))
+    return compared
 
 
 def test_the_newest_interval_counts_most_and_the_error_falls_with_the_intervals():
@@ -119,11 +142,13 @@ def test_siblings_that_surely_suffer_as_much_refute_a_neighbour():
 
 
 def test_what_siblings_suffer_is_asked_of_the_witness_of_the_cause():
-    interval = Apparent(RhoBg(0.6, 0.1), RhoBg(0.1, 0.1))
-    groups = ControlGroups({"a": (interval,), "b": (interval,)})
-    assert groups.typical("a", Cause.CPU).mean == pytest.approx(0.6)
-    assert groups.typical("a", Cause.LLC).mean == pytest.approx(0.1)
-    assert isinstance(ControlGroups({"a": (interval,)}).typical("a", Cause.CPU), NoData)
+    two = groups([[0.6], [0.6]], [[0.1], [0.1]])
+    (by_t_x, again) = two.typical(np.array([0, 1]), by_cpu_time=False)
+    (by_cpu_time,) = two.typical(np.array([0]), by_cpu_time=True)
+    assert by_t_x.mean == again.mean == pytest.approx(0.6)
+    assert by_cpu_time.mean == pytest.approx(0.1)
+    (alone,) = groups([[0.6]]).typical(np.array([0]), by_cpu_time=False)
+    assert isinstance(alone, NoData)
 
 
 def test_a_backend_without_siblings_is_compared_with_an_undisturbed_one():
@@ -138,15 +163,17 @@ def test_an_excess_counts_by_the_curve_of_the_resource():
 
 
 def test_each_witness_is_asked_on_its_own():
-    slow = Apparent(RhoBg(0.6, 0.1), RhoBg(0.0, 0.1))
-    quiet = Apparent(RhoBg(0.0, 0.1), RhoBg(0.0, 0.1))
-    groups = ControlGroups({"a": (slow, slow), "b": (quiet, quiet)})
-    assert groups.by_t_x("a", 2).exceeds(0.2)
-    assert not groups.by_cpu_time("a", 2).exceeds(0.2)
+    two = groups([[0.6, 0.6], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]])
+    (by_t_x,) = two.by_t_x(np.array([0]), np.array([2]))
+    (by_cpu_time,) = two.by_cpu_time(np.array([0]), np.array([2]))
+    assert by_t_x.exceeds(0.2)
+    assert not by_cpu_time.exceeds(0.2)
 
 
 def test_of_many_backends_eight_are_the_control_group_and_nobody_is_in_its_own():
-    histories = {f"s{i:03d}": history([i / 100]) for i in range(100)}
-    groups = ControlGroups(histories)
-    assert groups.by_t_x("s010", 1).siblings.mean == pytest.approx(0.14)  # of 11 ... 18
-    assert groups.by_t_x("s098", 1).siblings.mean == pytest.approx(0.03)  # of 99, 0 ... 6
+    names = tuple(f"s{i:03d}" for i in reversed(range(100)))
+    of = groups([[i / 100] for i in reversed(range(100))], names=names)
+    rows = np.array([names.index("s010"), names.index("s098")])
+    ten, ninety_eight = of.by_t_x(rows, np.array([1, 1]))
+    assert ten.siblings.mean == pytest.approx(0.14)  # of 11 ... 18
+    assert ninety_eight.siblings.mean == pytest.approx(0.03)  # of 99, 0 ... 6

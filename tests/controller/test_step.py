@@ -203,8 +203,17 @@ def test_a_backend_that_left_the_balancer_is_forgotten(service):
     service.names = ("s2", "s3")
     service.weights.pop("s1")
     plan = service.run(2)
-    assert set(service.state.backends) == {"s2", "s3"}
+    assert service.state.backends.names == ("s2", "s3")
     assert {b.name for b in plan.backends} == {"s2", "s3"}
+
+
+def test_a_balancer_without_any_backend_is_held_still(service):
+    service.names, service.weights = (), {}
+    plan = service.run(2)
+    assert (plan.action, plan.backends) == (Action.HOLD, ())
+    service.names = ("s1", "s2", "s3")
+    service.weights = dict(service.configured)
+    assert service.run(2).reason == "no neighbour found"
 
 
 def test_two_victims_both_lose_load(service):
@@ -329,13 +338,14 @@ def test_a_sibling_without_requests_witnesses_nothing(make_service):
 def test_a_contention_begins_its_next_comparison_anew(service):
     service.rho_bg["s1"] = 0.6
     service.run(5)
-    known = service.state.backends["s1"]
-    assert known.contention is not None
-    assert known.suspect is None
+    backends = service.state.backends
+    assert "s1" in backends.contentions
+    assert "s1" not in backends.suspects
     service.rho_bg.clear()
     service.run(25)
-    known = service.state.backends["s1"]
-    assert (known.contention, known.uneasy_intervals) == (None, 0)
+    backends = service.state.backends
+    assert "s1" not in backends.contentions
+    assert backends.known.uneasy_intervals[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -348,7 +358,7 @@ def test_an_excess_is_taken_by_the_curve_of_the_resource(make_service, shape, fo
     service.policy = replace(service.policy, shapes={Cause.CPU: shape})
     service.rho_bg["s1"] = 0.29
     service.run(12)
-    assert (service.state.backends["s1"].contention is not None) is found
+    assert ("s1" in service.state.backends.contentions) is found
 
 
 def test_overload_is_said_and_split_by_capacity(service):
@@ -464,12 +474,12 @@ def test_the_same_input_gives_the_same_plan(service):
 def test_an_estimate_that_is_not_surely_lower_hands_no_load_back(service):
     service.rho_bg["s1"] = 0.6
     service.run(8)
-    before = service.state.backends["s1"].contention
+    before = service.state.backends.contentions["s1"]
     unsure = replace(before, rho_bg=RhoBg(before.in_use - 0.2, 0.15))
     assert before.in_use == pytest.approx(0.6, abs=0.1)
-    service.state.backends["s1"] = replace(service.state.backends["s1"], contention=unsure)
+    service.state.backends.contentions["s1"] = unsure
     service.run()
-    assert service.state.backends["s1"].contention.in_use == pytest.approx(before.in_use, abs=0.02)
+    assert service.state.backends.contentions["s1"].in_use == pytest.approx(before.in_use, abs=0.02)
 
 
 def test_load_is_handed_back_in_part_when_the_neighbour_surely_takes_less(make_service):
@@ -480,14 +490,14 @@ def test_load_is_handed_back_in_part_when_the_neighbour_surely_takes_less(make_s
     before = share(service.run(10), "s1")
     service.rho_bg["s1"] = 0.5
     after = share(service.run(25), "s1")
-    assert service.state.backends["s1"].contention is not None
+    assert "s1" in service.state.backends.contentions
     assert before + 0.01 < after < 1 / 3
 
 
 def test_response_times_of_a_backlog_that_load_has_left_say_nothing(service):
     service.rho_bg["s1"] = 0.6
     service.run(8)
-    before = service.state.backends["s1"].contention
+    before = service.state.backends.contentions["s1"]
     for _ in range(3):
         observation = service.observe({"s1": 100.0})
         victim = observation.backends[0]
@@ -495,7 +505,7 @@ def test_response_times_of_a_backlog_that_load_has_left_say_nothing(service):
         draining = replace(victim, window=window)
         observation = replace(observation, backends=(draining, *observation.backends[1:]))
         service.state, _ = step(service.policy, service.state, observation)
-    assert service.state.backends["s1"].contention.rho_bg == before.rho_bg
+    assert service.state.backends.contentions["s1"].rho_bg == before.rho_bg
 
 
 def test_no_load_is_handed_back_while_the_symptom_shows(service):
@@ -507,7 +517,7 @@ def test_no_load_is_handed_back_while_the_symptom_shows(service):
     for _ in range(20):
         service.state, plan = step(service.policy, service.state, service.observe(quiet))
         assert share(plan, "s1") < kept + 0.1 / 3
-        assert service.state.backends["s1"].contention.symptom.shows
+        assert service.state.backends.contentions["s1"].symptom.shows
     service.rho_bg.clear()
     service.run(12)
     assert service.weights == service.configured
@@ -554,11 +564,9 @@ def test_where_most_backends_look_contended_the_configured_weights_stand(make_se
         service.rho_bg[name] = 0.6
     service.run(5)
     assert service.plans[-1].action is not Action.PANIC
-    contention = service.state.backends["s1"].contention
-    assert contention is not None
+    contention = service.state.backends.contentions["s1"]
     for name in ("s3", "s4"):
-        known = replace(service.state.backends[name], contention=contention)
-        service.state.backends[name] = known
+        service.state.backends.contentions[name] = contention
     assert service.run().action is Action.PANIC
     service.run(2)
     assert service.weights == service.configured
@@ -598,9 +606,10 @@ def test_nothing_is_learnt_while_a_neighbour_is_known_and_the_weights_are_somebo
     service.run(5)
     service.weights["s2"] = 77
     service.run(2)
-    before = {n: (b.baseline, b.curve, b.peak) for n, b in service.state.backends.items()}
+    before = service.state.backends.known
     service.run(20)
-    assert {n: (b.baseline, b.curve, b.peak) for n, b in service.state.backends.items()} == before
+    after = service.state.backends.known
+    assert (after.baseline, after.curve, after.peak) == (before.baseline, before.curve, before.peak)
 
 
 def test_the_agent_dies_and_the_neighbour_leaves_and_load_returns(service):
@@ -613,10 +622,10 @@ def test_the_agent_dies_and_the_neighbour_leaves_and_load_returns(service):
 
 
 def test_an_hour_without_requests_does_not_change_the_peak(service):
-    peak = service.state.backends["s1"].peak
+    peak = service.state.backends.known.peak
     service.arrival_per_s = 0.0
     service.run(50)
-    assert service.state.backends["s1"].peak == peak
+    assert service.state.backends.known.peak == peak
 
 
 def test_one_slow_second_after_an_uneasy_one_moves_no_load(make_service):
@@ -709,14 +718,14 @@ def test_the_papers_release_goes_by_t_x_alone(make_service, release, ended):
     service.run(20)
     service.rho_bg["s1"] = 0.4
     service.run(6)
-    assert service.state.backends["s1"].contention is not None
+    assert "s1" in service.state.backends.contentions
     for _ in range(2):
         t90_ms = service.observations[-1].backends[0].window.t_x_ms
         in_band = 0.9 * service.plans[-1].backends[0].verdict.expected_t_x_ms
         service.state, _ = step(
             service.policy, service.state, service.observe({"s1": in_band / t90_ms})
         )
-    assert (service.state.backends["s1"].contention is None) == ended
+    assert ("s1" not in service.state.backends.contentions) == ended
 
 
 def test_lemma_1_as_printed_gives_a_starved_backend_nothing(make_service):

@@ -1,26 +1,33 @@
 """The summed-up evidence: what it takes for a detection, what is learnt, how often it is wrong."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dial.columns import column
 from dial.detector import Cusum, CusumState
+from dial.detector.held_back import forget
 from dial.types import NoData
+
+from .plain import only
 
 CUSUM = Cusum()
 QUIET_MS = (9.0, 11.0, 10.0, 10.0, 9.5, 10.5)
 
 
 def run(detector, intervals, state=None, *, rho_fg=0.0, requests=100, learn=True):
-    """The state after some T_x, and the signal of each."""
-    state = CusumState() if state is None else state
+    """The state of one backend after some T_x, and the signal of each."""
+    state = CusumState.blank(1) if state is None else state
     signals = []
     for t_x_ms in intervals:
-        state, signal = detector.step(state, t_x_ms, rho_fg, requests, learn=learn)
-        signals.append(signal)
+        state, signal = detector.step(
+            state, column([t_x_ms]), column([rho_fg]), np.array([requests]), learn=learn
+        )
+        signals.append(only(signal))
     return state, signals
 
 
@@ -30,7 +37,8 @@ def learnt(intervals=QUIET_MS * 50, **options):
 
 def test_nothing_is_said_before_enough_was_learnt():
     state, signals = run(CUSUM, (10.0, 10.0, 10.0, 10.0, 10.0, 1e6))
-    assert signals[-1].upper_ms == NoData("5 of 6 quiet intervals learnt")
+    assert math.isnan(signals[-1].upper_ms)
+    assert [signal.learnt for signal in signals] == [0, 1, 2, 3, 4, 5]
     assert not any(signal.detected for signal in signals)
     assert state.learnt == 6
 
@@ -39,8 +47,9 @@ def test_the_evidence_of_one_interval_by_hand():
     # 300 intervals of sd d = 0.0642 of ln T_x; two of them above the mean give z = 2 (t has 299
     # degrees of freedom), so S = 2 - 1.
     state = learnt()
-    deviation = math.sqrt(state.m2 / (state.weight - 1.0) * (1.0 + 1.0 / state.weight))
-    after, (signal,) = run(CUSUM, (math.exp(state.mean + 2.0 * deviation),), state)
+    past = only(state)
+    deviation = math.sqrt(past.m2 / (past.weight - 1.0) * (1.0 + 1.0 / past.weight))
+    after, (signal,) = run(CUSUM, (math.exp(past.mean + 2.0 * deviation),), state)
     assert after.evidence == pytest.approx(1.0, abs=0.02)
     assert signal.above  # the upper edge is at 1.97
     assert not signal.detected
@@ -123,7 +132,8 @@ def test_agents_that_come_late_make_it_begin_anew():
     # At rho 0.5 the idle backend's T_x is half of what was learnt without knowing rho.
     state, _ = run(CUSUM, (20.0,) * 20, rho_fg=NoData("no agent yet"))
     _, signals = run(CUSUM, (20.0,) * 20, state, rho_fg=0.5)
-    assert signals[0].upper_ms == NoData("0 of 6 quiet intervals learnt")
+    assert math.isnan(signals[0].upper_ms)
+    assert signals[0].learnt == 0
     assert signals[-1].upper_ms == pytest.approx(20.0, rel=0.15)
 
 
@@ -147,14 +157,37 @@ def test_false_alarms_are_as_rare_as_the_module_says():
     """Of half the threshold one in 2,000 intervals; 60,000 give 30, off by 6 (one sd)."""
     random = np.random.default_rng(1)
     detector = Cusum(memory_intervals=10**9)
-    state = learnt(np.exp(random.normal(2.0, 0.2, 2_000)))
-    alarms = 0
-    for t_x_ms in np.exp(random.normal(2.0, 0.2, 60_000)):
-        state, signal = detector.step(state, float(t_x_ms), 0.0, 100, learn=True)
-        if signal.likely:
-            alarms += 1
-            state = CusumState(state.learnt, state.weight, state.mean, state.m2, state.requests)
+    state = learnt(np.exp(random.normal(2.0, 0.2, 2_000))).take(np.zeros(100, np.int64))
+    quiet, requests, alarms = np.zeros(100), np.full(100, 100), 0
+    for t_x_ms in np.exp(random.normal(2.0, 0.2, (600, 100))):
+        state, signal = detector.step(state, t_x_ms, quiet, requests, learn=True)
+        alarms += np.count_nonzero(signal.likely)
+        state = state.changed(signal.likely, evidence=quiet)
+        state = replace(state, held_back=forget(state.held_back, signal.likely))
     assert 12 <= alarms <= 48
+
+
+def test_backends_side_by_side_are_what_each_is_alone():
+    random = np.random.default_rng(2)
+    times = np.exp(random.normal(2.0, 0.3, (80, 5))) * np.array([1.0, 1.0, 2.0, 1.0, 1.2])
+    times[random.random(times.shape) < 0.1] = np.nan
+    rho_fg = np.where(random.random(times.shape) < 0.02, np.nan, 0.4)
+    requests = random.integers(5, 200, times.shape)
+    detector, together = Cusum(memory_intervals=20), CusumState.blank(5)
+    alone = [CusumState.blank(1) for _ in range(5)]
+    for at in range(80):
+        learn = at % 40 < 30
+        together, signals = detector.step(
+            together, times[at], rho_fg[at], requests[at], learn=learn
+        )
+        for i in range(5):
+            mine = slice(i, i + 1)
+            alone[i], signal = detector.step(
+                alone[i], times[at, mine], rho_fg[at, mine], requests[at, mine], learn=learn
+            )
+            row = np.array([i])
+            assert signals.take(row) == signal
+            assert replace(together.take(row), held_back=alone[i].held_back) == alone[i]
 
 
 @given(
@@ -166,6 +199,7 @@ def test_false_alarms_are_as_rare_as_the_module_says():
 )
 def test_no_input_breaks_it(intervals, rho_fg, requests):
     state, signals = run(CUSUM, intervals, rho_fg=rho_fg, requests=requests)
-    assert 0.0 <= state.evidence <= 1.25 * CUSUM.threshold
-    assert all(math.isfinite(v) for v in (state.mean, state.m2, state.weight))
-    assert all(isinstance(s.upper_ms, NoData) or s.upper_ms > 0.0 for s in signals)
+    past = only(state)
+    assert 0.0 <= past.evidence <= 1.25 * CUSUM.threshold
+    assert all(math.isfinite(v) for v in (past.mean, past.m2, past.weight))
+    assert all(math.isnan(s.upper_ms) or s.upper_ms > 0.0 for s in signals)

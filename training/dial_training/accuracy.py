@@ -167,7 +167,8 @@ def product_curves(product: Policy, studied: Studied) -> list[tuple[Point, TailC
     found = []
     for p in curve_points(studied):
         shape = product.shapes.get(p.resource, MM1)
-        curve = studied.state.backends[p.machine].curve.curve(shape)
+        row = studied.state.backends.names.index(p.machine)
+        curve = studied.state.backends.known.curve.curve(row, shape)
         if not isinstance(curve, NoData):
             found.append((p, curve))
     return found

@@ -24,6 +24,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+
 from dial.estimator import QuietCurve
 from dial.queueing import MM1, RHO_MAX, TailCurve, fit_tail_curve
 from dial.types import Cause
@@ -123,14 +125,14 @@ def fit_shapes(found: Iterable[Point], quiet: Iterable[Point]) -> dict[Cause, Ta
 
 def scales_ms(quiet: Iterable[Point], shape: TailCurve) -> dict[Place, float]:
     """T_x of each idle backend, from its quiet past."""
-    learnt: dict[Place, QuietCurve] = defaultdict(QuietCurve)
+    learnt: dict[Place, QuietCurve] = defaultdict(lambda: QuietCurve.blank(1))
     for p in quiet:
         place = (p.session, p.machine)
-        learnt[place] = learnt[place].learn(p.t_x_ms, p.rho_fg, memory_intervals=_FOREVER)
-    curves = {place: each.curve(shape) for place, each in learnt.items()}
-    return {
-        place: curve.t_x_ms(0.0) for place, curve in curves.items() if isinstance(curve, TailCurve)
-    }
+        learnt[place] = learnt[place].learn(
+            np.array([p.t_x_ms]), np.array([p.rho_fg]), memory_intervals=_FOREVER
+        )
+    scales = {place: float(each.scale_ms(shape)[0]) for place, each in learnt.items()}
+    return {place: scale_ms for place, scale_ms in scales.items() if scale_ms > 0.0}
 
 
 def own_curves(quiet: Sequence[Point], shape: TailCurve) -> dict[Place, TailCurve]:
@@ -146,7 +148,7 @@ def relative_errors(of: Iterable[tuple[Point, TailCurve]]) -> list[float]:
 def rho_bg_errors(of: Iterable[tuple[Point, TailCurve]]) -> list[float]:
     """|rho_bg by the inverse of Eq. 1 - true| of contended windows, the resource given."""
     return [
-        abs(min(max(c.utilisation(p.t_x_ms) - p.rho_fg, 0.0), 1.0) - p.rho_bg)
+        abs(min(max(float(c.utilisation(p.t_x_ms)) - p.rho_fg, 0.0), 1.0) - p.rho_bg)
         for p, c in of
         if p.contended and p.rho <= RHO_MAX
     ]

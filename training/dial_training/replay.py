@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from dial.classifier import FEATURES, QuietBaseline, features
+import numpy as np
+
+from dial.classifier import FEATURES, QuietBaseline, features_of
 from dial.controller.policy import Policy, PolicySource
 from dial.controller.state import State
 from dial.controller.step import step
@@ -52,7 +54,7 @@ class JudgedTick:
     verdict
         The product's.
     baseline
-        The quiet past that the tick was compared with.
+        The quiet past that the tick was compared with, one row.
     engaged
         Whether the product moves load away from it.
     """
@@ -78,7 +80,8 @@ class JudgedTick:
         After a tick above the band the baseline is still the one before it, so these are
         the very values that the product's classifier gets.
         """
-        return features(self.baseline, self.seen.window, self.seen.sample, self.verdict.rho_fg)
+        seen = self.seen
+        return features_of(self.baseline, seen.window, seen.sample, self.verdict.rho_fg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,15 +225,16 @@ def _fold(
     ticks: dict[str, list[JudgedTick]] = {}
     for observation in observations:
         state, plan = step(product, state, observation)
-        for seen, planned in zip(observation.backends, plan.backends, strict=True):
-            known = state.backends[seen.name]
+        baseline = state.backends.known.baseline
+        rows = enumerate(zip(observation.backends, plan.backends, strict=True))
+        for row, (seen, planned) in rows:
             ticks.setdefault(seen.name, []).append(
                 JudgedTick(
                     seen,
                     observation.interval_s,
                     planned.verdict,
-                    known.baseline,
-                    engaged=known.contention is not None,
+                    baseline.take(np.array([row])),
+                    engaged=seen.name in state.backends.contentions,
                 )
             )
     return state, {name: tuple(found) for name, found in ticks.items()}

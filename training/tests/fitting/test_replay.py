@@ -76,9 +76,10 @@ def test_what_a_tier_hides_is_missing_in_learning_too(session):
         assert isinstance(tick.seen.sample.run_queue_wait_cores, NoData)
         assert isinstance(tick.seen.sample.memory_reload_ns, NoData)
         assert isinstance(tick.features["cpu_wait_excess"], NoData)
-    learnt = masked.state.backends["s1"].baseline
-    assert isinstance(learnt.cpu_wait.value(), NoData)
-    assert not isinstance(learnt.cpu_time.predict(60.0), NoData)
+    backends = masked.state.backends
+    learnt, row = backends.known.baseline, backends.names.index("s1")
+    assert not learnt.has_learnt("cpu_wait", row)
+    assert learnt.has_learnt("cpu_time", row)
 
 
 def test_tiers_hide_less_and_less_and_the_last_one_nothing():

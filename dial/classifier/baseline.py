@@ -1,0 +1,124 @@
+"""What metrics were in quiet times: lines through the load, and means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dial.classifier.metrics import LINES, MEANS, Metrics
+from dial.columns import Bools, Columns, Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Line(Columns):
+    """Fading non-negative least-squares lines y = alpha + beta n, as their five sums: (n, k)."""
+
+    weight: Floats
+    sum_n: Floats
+    sum_nn: Floats
+    sum_y: Floats
+    sum_ny: Floats
+
+    def learn(self, n: Floats, y: Floats, fade: float, known: Bools) -> Line:
+        """Add the points (n, y); older points count ``fade`` of what they did.
+
+        Parameters
+        ----------
+        n : (n, 1) abscissae.
+        y : (n, k).
+        fade : 0 to 1.
+        known : (n, k) which of them there are; the other lines are left as they are.
+        """
+
+        def add(past: Floats, newest: Floats | float) -> Floats:
+            return np.where(known, past * fade + newest, past)
+
+        return Line(
+            add(self.weight, 1.0),
+            add(self.sum_n, n),
+            add(self.sum_nn, n * n),
+            add(self.sum_y, y),
+            add(self.sum_ny, n * y),
+        )
+
+    def predict(self, n: Floats) -> Floats:
+        """The values of y at n; NaN where nothing was learnt."""
+        weight = np.where(self.weight == 0.0, np.nan, self.weight)
+        mean = self.sum_y / weight
+        spread = weight * self.sum_nn - self.sum_n * self.sum_n
+        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 10 %, which
+        # Poisson arrivals alone make at a hundred requests an interval, the slope would be set by
+        # what the metric does for other reasons.
+        swings = spread > 1e-2 * self.sum_n * self.sum_n
+        beta = (weight * self.sum_ny - self.sum_n * self.sum_y) / np.where(swings, spread, 1.0)
+        alpha = (self.sum_y - beta * self.sum_n) / weight
+        idle = self.sum_nn == 0.0
+        all_slope = np.where(idle, mean, self.sum_ny / np.where(idle, 1.0, self.sum_nn) * n)
+        line = np.where(alpha >= 0.0, alpha + beta * n, all_slope)
+        return np.where(swings, np.where(beta <= 0.0, mean, line), all_slope)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Mean(Columns):
+    """Fading means, (n, k)."""
+
+    weight: Floats
+    sum_y: Floats
+
+    def learn(self, y: Floats, fade: float, known: Bools) -> Mean:
+        """Add ``y`` (n, k) where it is ``known``; older values count ``fade`` of what they did."""
+        return Mean(
+            np.where(known, self.weight * fade + 1.0, self.weight),
+            np.where(known, self.sum_y * fade + y, self.sum_y),
+        )
+
+    def value(self) -> Floats:
+        """The means; NaN where nothing was learnt."""
+        mean: Floats = self.sum_y / np.where(self.weight == 0.0, np.nan, self.weight)
+        return mean
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class QuietBaseline(Columns):
+    """What the backends' metrics were while nobody disturbed them.
+
+    Immutable: :meth:`learn` returns the next one.
+    """
+
+    lines: Line
+    means: Mean
+
+    @classmethod
+    def blank(cls, n: int) -> QuietBaseline:
+        """Nothing is known of n backends."""
+        line, mean = np.zeros((n, len(LINES))), np.zeros((n, len(MEANS)))
+        return cls(Line(line, line, line, line, line), Mean(mean, mean))
+
+    def learn(self, now: Metrics, where: Bools, *, memory_intervals: int) -> QuietBaseline:
+        """Learn one quiet interval of the backends ``where`` (n,) is true.
+
+        Metrics that are missing leave theirs unchanged.
+        """
+        fade = 1.0 - 1.0 / memory_intervals
+        explained = np.array([now[name] for name in LINES]).T
+        others = np.array([now[name] for name in MEANS]).T
+        n = now.served_per_s[:, None]
+        return QuietBaseline(
+            self.lines.learn(n, explained, fade, where[:, None] & ~np.isnan(explained)),
+            self.means.learn(others, fade, where[:, None] & ~np.isnan(others)),
+        )
+
+    def expected(self, metric: str, served_per_s: Floats) -> Floats:
+        """(n,) of a metric, at so many requests/s; NaN where nothing was learnt."""
+        if metric in LINES:
+            column = LINES.index(metric)
+            return self.lines.each(lambda sums: sums[:, column]).predict(served_per_s)
+        column = MEANS.index(metric)
+        return self.means.each(lambda sums: sums[:, column]).value()
+
+    def has_learnt(self, metric: str, row: int) -> bool:
+        """Whether anything is known of a metric of one backend."""
+        if metric in LINES:
+            return bool(self.lines.weight[row, LINES.index(metric)] > 0.0)
+        return bool(self.means.weight[row, MEANS.index(metric)] > 0.0)
