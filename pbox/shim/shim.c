@@ -90,18 +90,15 @@ __attribute__((constructor)) static void start(void) {
 
 bool begin_idle(void) {
   if (!enter_library()) return false;
-  freeze_pbox(mine.psid);
+  freeze_own(pbox_self.box, pbox_self.slot);
   leave_library();
   return true;
 }
 
 void end_idle(void) {
-  int saved = errno;
-  if (enter_library()) {
-    activate_pbox(mine.psid);
-    leave_library();
-  }
-  errno = saved;
+  if (!enter_library()) return; /* errno is the call's, and nothing here changes it */
+  activate_own(pbox_self.box, pbox_self.slot);
+  leave_library();
 }
 
 /* A new thread gets its pBox before it does anything, so that its time counts from there. */

@@ -11,6 +11,7 @@
 #define PBOX_INTERNAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -35,6 +36,7 @@ static inline void store_double(double *to, double value) {
 }
 
 enum {
+  LINE = 64,      /* bytes of a cache line */
   WAITS = 4,      /* resources that one pBox waits for at once: one, or few when events nest */
   HOLDS = 16,     /* resources that one pBox holds at once; of more, only the number is known */
   SEATS = 16,     /* waiting pBoxes that a resource knows, one cache line of them */
@@ -89,27 +91,36 @@ struct complaint {
   uint32_t psid; /* whom it is meant for: the slot may be another's by now */
 };
 
+/* T_e and T_d of an activity. */
+struct activity {
+  uint64_t executed_ns, deferred_ns;
+};
+
+/* All that an activity without deferral looks at is in the first cache line: between two of them a
+   server's other work has driven most of the box out of the processor's first cache. */
 struct box {
-  /* written by the thread that the pBox is bound to, read by others */
-  uint64_t binding; /* psid << 32 | thread that it is bound to: 0 none, with LAZY it may be taken */
+  /* the thread's own; others read what is stored atomically */
+  _Alignas(LINE) uint64_t pending_ns; /* penalty that waits for the pBox to hold nothing */
   uint64_t paused_from_ns; /* a penalty on a shared thread: not yet taken out of T_e from then on */
-  struct wait waits[WAITS];
   uint64_t recent_executed_ns, recent_deferred_ns; /* sums over the ring */
-  /* written by others */
-  struct blame blamed[BLAMED];
-  struct complaint complaint;
-  uint32_t next_free, generation; /* of the psid, so that an old one is known as such */
-  /* the thread's own */
-  bool active, shared, filed;
   unsigned n_waits, n_holds, n_recent, at_recent;
   unsigned more_holds; /* that found no room in holds */
+  bool active, shared, filed;
+  /* written by others */
+  bool blames; /* somebody has been entered in blamed */
+  struct complaint complaint;
+  struct blame blamed[BLAMED];
+  uint64_t binding; /* psid << 32 | thread that it is bound to: 0 none, with LAZY it may be taken */
+  uint32_t next_free, generation; /* of the psid, so that an old one is known as such */
+  /* the thread's own */
+  struct wait waits[WAITS]; /* others read them */
   uint64_t filed_under;
-  uint64_t pending_ns; /* penalty that waits for the pBox to hold nothing */
   struct hold holds[HOLDS];
   struct penalty remembered[REMEMBERED];
-  uint64_t executed_ns[RECENT], deferred_ns[RECENT];
-  float level[RECENT];
+  struct activity recent[RECENT]; /* a ring */
+  float level[RECENT];            /* of each, where the metric is not the average */
 };
+_Static_assert(offsetof(struct box, complaint.key) + sizeof(uint64_t) <= LINE, "the first line");
 
 struct arena {
   uint64_t free_head; /* tag << 32 | index + 1 of a free box: a stack that no lock guards */
@@ -133,7 +144,7 @@ struct domain {
   uint64_t start_ticks;
 };
 
-#define ARENA_VERSION 2u /* of struct arena and struct box, which the processes of a domain share */
+#define ARENA_VERSION 3u /* of struct arena and struct box, which the processes of a domain share */
 #define NOWHERE UINT32_MAX
 #define LAZY 0x80000000u
 
@@ -175,7 +186,9 @@ static inline void begin_write(struct pbox_page_slot *slot) {
 }
 static inline void end_write(struct pbox_page_slot *slot) { store(slot->seq, slot->seq + 1); }
 
-/* pbox.c */
+/* pbox.c: activate_pbox() and freeze_pbox() of the pBox that this thread is known to have */
+void activate_own(struct box *box, struct pbox_page_slot *slot);
+int freeze_own(struct box *box, struct pbox_page_slot *slot);
 void begin_activity(struct box *box, struct pbox_page_slot *slot);
 
 /* domain.c; what create_pbox() opens a domain with, and flags that its page shows */
