@@ -196,7 +196,7 @@ static struct blame *most_blamed(struct box *box) {
 }
 
 /* Posts a complaint to that one if its share alone misses the goal, now or lately. */
-static void complain(struct box *box, struct pbox_page_slot *slot, uint64_t deferred_ns,
+COLD static void complain(struct box *box, struct pbox_page_slot *slot, uint64_t deferred_ns,
                      uint64_t executed_ns) {
   struct blame *most = most_blamed(box);
   if (!most || load(most->sentenced)) return;

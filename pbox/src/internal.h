@@ -18,6 +18,11 @@
 #include "pbox.h"
 #include "pbox_page.h"
 
+#pragma GCC visibility push(hidden) /* so that nothing here is looked for in other libraries */
+
+#define COLD __attribute__((cold)) /* what is rare, out of the way of what is not */
+#define NOINLINE __attribute__((noinline))
+
 #define load(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define store(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
 #define add(field, value) __atomic_fetch_add(&(field), (value), __ATOMIC_RELAXED)
@@ -117,8 +122,8 @@ struct box {
   uint64_t filed_under;
   struct hold holds[HOLDS];
   struct penalty remembered[REMEMBERED];
-  struct activity recent[RECENT]; /* a ring */
-  float level[RECENT];            /* of each, where the metric is not the average */
+  _Alignas(LINE) struct activity recent[RECENT]; /* a ring */
+  float level[RECENT]; /* of each, where the metric is not the average */
 };
 _Static_assert(offsetof(struct box, complaint.key) + sizeof(uint64_t) <= LINE, "the first line");
 
@@ -220,17 +225,16 @@ void reap_own(void);
 /* events.c */
 int tell(struct box *box, struct pbox_page_slot *slot, uint64_t key, enum pbox_event event);
 void charge_hold(struct box *box, uint64_t key); /* an UNHOLD in parts: whom it has kept waiting, */
-void drop_hold(struct box *box, uint64_t key);   /* a unit is given back, */
-void settle(struct box *box, struct pbox_page_slot *slot); /* and a penalty taken, if one is due */
-void drop_waits(struct box *box, struct pbox_page_slot *slot);
-void note_mistake(struct pbox_page_slot *slot);
+void drop_hold(struct box *box, uint64_t key);   /* a unit is given back; then settle() */
+COLD void drop_waits(struct box *box, struct pbox_page_slot *slot);
+COLD void note_mistake(struct pbox_page_slot *slot);
 
 /* detect.c: Algorithm 1 */
 double level_of(double deferred_ns, double executed_ns); /* T_f, eq. of section 4.3.1 */
 double recent_level(const struct box *box, enum pbox_metric metric);
 void detect(struct box *noisy, uint64_t key, uint32_t place, uint64_t held_since_ns, uint64_t now);
 void end_activity(struct box *box, struct pbox_page_slot *slot, uint64_t now);
-void forget_blame(struct box *box);
+COLD void forget_blame(struct box *box);
 
 /* penalty.c: section 4.4.2 */
 struct effect {
@@ -241,9 +245,14 @@ struct effect {
 uint64_t first_penalty(uint64_t victim_deferred_ns, uint64_t noisy_executed_ns);
 double penalty_step(struct penalty *last, const struct effect *effect);
 void sentence(struct box *noisy, uint64_t key, const struct effect *effect, uint64_t now);
-void serve_penalty(struct box *box, struct pbox_page_slot *slot);
+COLD void serve_penalty(struct box *box, struct pbox_page_slot *slot);
 uint64_t paused_ns(const struct box *box, const struct pbox_page_slot *slot, uint64_t now);
-void leave_out_pause(struct box *box, struct pbox_page_slot *slot, uint64_t now);
+COLD void leave_out_pause(struct box *box, struct pbox_page_slot *slot, uint64_t now);
+
+/* A penalty is taken, if one is due. */
+static inline void settle(struct box *box, struct pbox_page_slot *slot) {
+  if (box->pending_ns || load(box->complaint.key)) serve_penalty(box, slot);
+}
 
 /* directory.c: pBoxes by what the program files them under; of this process alone */
 int directory_put(uint64_t k, int psid);
@@ -251,4 +260,5 @@ int directory_get(uint64_t k);
 void directory_remove(uint64_t k, int psid);
 void directory_clear(void);
 
+#pragma GCC visibility pop
 #endif
