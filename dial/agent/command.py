@@ -237,9 +237,8 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def _log_to_stderr(least: int) -> Iterator[None]:
-    loggers = [
-        logging.getLogger(name) for name in ("dial.agent", "dial.netcharge", "dial.partition")
-    ]
+    parts = ("agent", "limits", "netcharge", "partition")
+    loggers = [logging.getLogger(f"dial.{part}") for part in parts]
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     levels = [logger.level for logger in loggers]

@@ -48,7 +48,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dial.partition.resources import Machine, Resource, Service, Units, fair, idle
+from dial.limits.knobs import Resource
+from dial.partition.resources import Machine, Service, Units, fair, idle
 from dial.partition.wheels import Action, Direction, next_action
 from dial.types import Measured, NoData
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from dial.agent.files import Tree
 from dial.errors import LimitError, SettingError
+from dial.limits.guardian import guarded
+from dial.limits.periodic import acting
 from dial.partition.build import manager
-from dial.partition.guardian import guarded
-from dial.partition.manager import Manager
+from dial.partition.manager import INTERVAL_S, Manager
 from dial.partition.settings import read_settings
 from dial.types import Measured
 
@@ -37,12 +39,9 @@ def partitioning(path: str, tree: Tree, *, dry_run: bool) -> Iterator[Manager]:
         managed = manager(settings, tree, dry_run=dry_run)
     except LimitError as error:
         raise SettingError(f"--partition: {error}") from error
-    with nullcontext() if dry_run else guarded(settings.journal):
-        managed.start()
-        try:
-            yield managed
-        finally:
-            managed.stop()
+    guard = nullcontext() if dry_run else guarded(settings.journal)
+    with guard, acting("partition", managed, INTERVAL_S, time.monotonic):
+        yield managed
 
 
 class Targets:

@@ -88,7 +88,7 @@ class PartitionSettings:
     subtree
         The cgroup whose children are the services', a path below the hierarchies' roots.
     journal
-        See :mod:`dial.partition.journal`.
+        See :mod:`dial.limits.journal`.
     cpu_cores
         What is divided; ``None`` for what the subtree may use.
     memory_slack_mib

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dial.errors import SettingError
+from dial.limits.knobs import Resource
 from dial.partition.parties import Decision, Move, Reading, State, start, step
-from dial.partition.resources import GIB, Machine, Resource, Service, Units, fair, idle
+from dial.partition.resources import GIB, Machine, Service, Units, fair, idle
 from dial.partition.wheels import Action, Direction
 from dial.types import NoData
 
