@@ -15,9 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from dial.agent.cgroups import Group
-from dial.agent.counters import parse_count, parse_keyed
-from dial.agent.files import Tree, Unavailable
+from dial.agent.files import Unavailable
 from dial.limits.knobs import Knob
 from dial.limits.limiter import Limiter
 from dial.netcharge.ingress import Ingress
@@ -151,21 +149,3 @@ class Enforcer:
             return self._groups[name].used_ns()
         except Unavailable:
             return 0
-
-
-def used_ns(tree: Tree, group: Group) -> int:
-    """Return a group's CPU time so far, by its own accounts.
-
-    Raises
-    ------
-    Unavailable
-        If the kernel does not count it.
-    """
-    if directory := group.v1("cpuacct"):
-        where = f"{directory}/cpuacct.usage"
-        return parse_count(tree.read(where).strip(), where)
-    where = f"{group.v2() or ''}/cpu.stat"
-    counts = parse_keyed(tree.read(where), where)
-    if "usage_usec" not in counts:
-        raise Unavailable(f"{where}: no usage_usec line")
-    return counts["usage_usec"] * 1_000

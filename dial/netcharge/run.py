@@ -14,6 +14,7 @@ from dial.agent.capacity import quota_cores_v1, quota_cores_v2
 from dial.agent.cgroups import MOUNTINFO, Group, parse_mountinfo
 from dial.agent.files import Tree, Unavailable
 from dial.errors import LimitError, SettingError
+from dial.limits.cpu_time import used_ns
 from dial.limits.guardian import guarded
 from dial.limits.journal import Journal, Limits
 from dial.limits.knobs import Resource, probe
@@ -21,7 +22,7 @@ from dial.limits.limiter import Limiter
 from dial.limits.periodic import acting
 from dial.limits.qdisc import remove_qdisc
 from dial.netcharge.collect import context_is_accounted
-from dial.netcharge.enforce import PERIOD_S, Charged, Enforcer, used_ns
+from dial.netcharge.enforce import PERIOD_S, Charged, Enforcer
 from dial.netcharge.ingress import Ingress
 from dial.netcharge.settings import ChargeSettings, read_settings
 from dial.netcharge.softirq import Softirqs

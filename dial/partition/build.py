@@ -85,6 +85,7 @@ def manager(settings: PartitionSettings, tree: Tree, *, dry_run: bool, root: str
                 _source(service),
                 uses[service.name],
                 {resource: knobs[service.name][resource] for resource in machine.totals},
+                service.balanced,
             )
             for service in settings.services
         ]

@@ -42,6 +42,8 @@ class Managed:
         Of its cgroup.
     knobs
         By resource that is divided.
+    balanced
+        Whether the balancer's requests are for it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Managed:
     source: Source | None
     use: GroupUse
     knobs: Mapping[Resource, Knob]
+    balanced: bool
 
 
 class Manager:
@@ -112,14 +115,16 @@ class Manager:
     def missed_s(self) -> Measured:
         """For how long targets have been missed that partitioning could not meet.
 
-        Raises nothing.  0 while all are met, or while there is hope: before the last resort.
+        0 while no load has to go: all are met, or there still is hope.
         """
         if self._ended:
             return NoData("the partition has ended, see the agent's log")
-        state = self._state
-        if state.relief is None or state.missed_since_s is None:
-            return 0.0
-        return max(0.0, self._monotonic_s() - state.missed_since_s)
+        return self._state.missed_s
+
+    @property
+    def services(self) -> Sequence[Managed]:
+        """All of them."""
+        return self._services
 
     def begin(self) -> None:
         """Divide as the first state says; raises as :meth:`once`."""

@@ -1,4 +1,4 @@
-"""The partition as a part of the agent: begun and ended with it, and told in its samples."""
+"""The partition as a part of the agent: begun and ended with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from dial.limits.periodic import acting
 from dial.partition.build import manager
 from dial.partition.manager import INTERVAL_S, Manager
 from dial.partition.settings import read_settings
-from dial.types import Measured
 
 
 @contextmanager
@@ -42,31 +41,3 @@ def partitioning(path: str, tree: Tree, *, dry_run: bool) -> Iterator[Manager]:
     guard = nullcontext() if dry_run else guarded(settings.journal)
     with guard, acting("partition", managed, INTERVAL_S, time.monotonic):
         yield managed
-
-
-class Targets:
-    """Tells the controller of targets that this VM cannot meet with what it has.
-
-    Parameters
-    ----------
-    managed
-        Knows.
-    """
-
-    metrics = ("targets_missed_s",)
-
-    def __init__(self, managed: Manager) -> None:
-        self._managed = managed
-
-    def read(self) -> Measured:
-        """Return for how long targets have been missed."""
-        return self._managed.missed_s()
-
-    def rates(
-        self,
-        before: Measured,  # noqa: ARG002 - the signature of every Collector
-        after: Measured,
-        interval_s: float,  # noqa: ARG002
-    ) -> dict[str, Measured]:
-        """Return the newer reading: a level, not a counter."""
-        return {"targets_missed_s": after}
