@@ -40,6 +40,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, fields, replace
 
+from dial.classifier import own
 from dial.queueing import idle_fraction
 from dial.types import AgentSample, Measured, NoData, RequestWindow
 
@@ -180,6 +181,8 @@ class QuietBaseline:
     throttled: Mean = field(default_factory=Mean)
     memory_reload: Mean = field(default_factory=Mean)
     deferral: Mean = field(default_factory=Mean)
+    own_services: Mean = field(default_factory=Mean)
+    softirq: Line = field(default_factory=Line)
 
     def learn(
         self,
@@ -249,6 +252,11 @@ def features(
     return {name: found[name] for name in FEATURES}
 
 
+def usual_softirq(baseline: QuietBaseline, window: RequestWindow) -> Measured:
+    """The part of the CPU that packets take where nothing but the requests served sends any."""
+    return baseline.softirq.predict(_served_per_s(window))
+
+
 def _served_per_s(window: RequestWindow) -> float:
     served = window.served_per_s
     return window.rate_per_s if isinstance(served, NoData) else served
@@ -280,6 +288,8 @@ def _metrics(
             "disk_busy": sample.disk_busy_fraction,
             "memory_reload": sample.memory_reload_ns,
             "deferral": sample.deferral_fraction,
+            "own_services": own.part(sample.own_services_cores, sample),
+            "softirq": own.part(sample.net_softirq_cores, sample),
         }
     return outside | inside
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dial.classifier import deferral
-from dial.controller.engage import engage, find_cause, lost_by
+from dial.classifier import own
+from dial.controller.engage import asked, engage, find_cause, lost_by
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
-from dial.controller.look import Look, own_utilisation
+from dial.controller.look import Look, own_utilisation, used_part
 from dial.controller.policy import Policy
 from dial.controller.siblings import WINDOW_INTERVALS, ControlGroups
 from dial.controller.state import BackendState, Release
@@ -74,6 +74,9 @@ def judge(
                 policy, known, look, suspicion, signal, groups=groups, tick=tick
             )
             known = replace(known, suspect=suspicion.cause)
+        if contention is None and (request := asked(policy, known, look, tick=tick)):
+            contention = request
+            finding = Finding(request.cause, request.rho_bg, request.evidence)
     history = (*known.history, look.apparent)[-WINDOW_INTERVALS:]
     return replace(known, contention=contention, history=history), Verdict(
         cause=finding.cause,
@@ -128,19 +131,21 @@ def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> Bac
 def _taken_by_a_neighbour(
     policy: Policy, known: BackendState, look: Look, finding: Finding
 ) -> Measured:
-    """rho_bg: what is lost, without what the application's waiting for itself explains of it."""
+    """rho_bg: what is lost, without what the tenant's own doing explains of it."""
     if isinstance(finding.rho_bg, NoData):
         return finding.rho_bg
-    if finding.cause is not Cause.INTRA_APP:
+    if not finding.cause.is_own_doing:
         return finding.rho_bg.value
     # Both of this interval: what was lost before says nothing of what is waited for now.
     lost = lost_by(policy, known, look, finding.cause)
-    excess = look.features[deferral.FEATURE]
+    excess = look.features[own.FEATURES[finding.cause]]
     if isinstance(excess, NoData):
         return excess
-    if excess < deferral.LEAST_EXCESS:
-        return NoData("the waiting has ended, and T_x may be of requests from before")
-    return lost if isinstance(lost, NoData) else deferral.left_over(lost.value, excess)
+    if excess < own.least_excess(finding.cause, policy.guards.engage_rho_bg):
+        return NoData(f"{own.ENDED[finding.cause]}, and T_x may be of requests from before")
+    if isinstance(lost, NoData):
+        return lost
+    return own.left_over(finding.cause, lost.value, excess, used_part(look.seen))
 
 
 def _in_words(percentile: float, t_x_ms: Measured, signal: Signal, finding: Finding) -> list[str]:
@@ -157,6 +162,6 @@ def _in_words(percentile: float, t_x_ms: Measured, signal: Signal, finding: Find
         why[0] = f"{finding.cause.upper()}: {why[0]}"
     words += why
     if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:
-        lost = "capacity lost" if finding.cause is Cause.INTRA_APP else "rho_bg"
+        lost = "capacity lost" if finding.cause.is_own_doing else "rho_bg"
         words.append(f"{lost} {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
     return words

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from dial.classifier import deferral, features
+from dial.classifier import deferral, features, own, usual_softirq
 from dial.controller.passed_over import PassedOver
 from dial.controller.policy import Policy
 from dial.controller.siblings import LONG, Apparent
@@ -36,7 +36,8 @@ class Look:
     rho_fg
         The backend's own utilisation.
     features
-        By name (:data:`dial.classifier.FEATURES`), and :data:`dial.classifier.deferral.FEATURE`.
+        By name (:data:`dial.classifier.FEATURES`, :data:`dial.classifier.own.FEATURES`), and
+        :data:`dial.classifier.own.ASKED`.
     apparent
         What a neighbour would have to take to make it as slow as it is; ``NoData`` where the
         balancer does not use the backend, which then is nobody's sibling either.
@@ -65,7 +66,7 @@ def look_at(
     """
     rho_fg = own_utilisation(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
     found = features(known.baseline, seen.window, seen.sample, rho_fg)
-    found[deferral.FEATURE] = _deferral_excess(known, seen)
+    found |= _own_doing(known, seen)
     if not seen.server.usable:
         return Look(seen, rho_fg, found, Apparent(_OUT, _OUT), given)
     by_t_x = _response_time(known.curve.curve(), seen, rho_fg, policy.percentile)
@@ -92,10 +93,29 @@ def own_utilisation(seen: BackendObservation, peak: Measured) -> Measured:
     return min(1.0, seen.window.rate_per_s / peak)
 
 
-def _deferral_excess(known: BackendState, seen: BackendObservation) -> Measured:
+def used_part(seen: BackendObservation) -> Measured:
+    """The part of its CPU that the VM uses, packets included."""
     if isinstance(seen.sample, NoData):
         return seen.sample
-    return deferral.excess(seen.sample.deferral_fraction, known.baseline.deferral.value())
+    return own.part(seen.sample.cpu_time_cores, seen.sample)
+
+
+def _own_doing(known: BackendState, seen: BackendObservation) -> dict[str, Measured]:
+    """What the VM loses to the tenant itself beyond the usual, and what it asks for."""
+    sample, usual = seen.sample, known.baseline
+    if isinstance(sample, NoData):
+        return {**dict.fromkeys(own.FEATURES.values(), sample), own.ASKED: 0.0}
+    asked = own.asked_part(sample.targets_missed_s)
+    taken = deferral.excess(own.part(sample.own_services_cores, sample), usual.own_services.value())
+    if asked > 0.0:
+        taken = asked if isinstance(taken, NoData) else max(taken, asked)
+    packets = own.part(sample.net_softirq_cores, sample)
+    return {
+        deferral.FEATURE: deferral.excess(sample.deferral_fraction, usual.deferral.value()),
+        own.OWN_SERVICES: taken,
+        own.SOFTIRQ: deferral.excess(packets, usual_softirq(usual, seen.window)),
+        own.ASKED: asked,
+    }
 
 
 def drains(seen: BackendObservation) -> bool:
