@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -38,9 +39,6 @@ LEARN_INTERVALS = 9
 LEAST_QUIET_S, MOST_QUIET_S = 20.0, 120.0
 """Before and after the contended phase; a soak of half an hour need not wait ten minutes."""
 
-SHORT_S = 6.0
-"""The same where controllers come with what they learnt: to see it running, and to let go."""
-
 _CALIBRATION_S = 8.0
 
 
@@ -66,7 +64,8 @@ class Request:
     guest: str = "shared"
     lb: str = "haproxy"
     learn_once: bool = False
-    """Controllers learn before the first round and remember, so that blocks can be short."""
+    """Controllers learn before the first round, and blocks are the contended phase alone: each
+    begins after the warm-up, with what the controller had learnt before the first of them."""
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -99,7 +98,7 @@ class Request:
     def phases(self) -> Phases:
         """Quiet and recovered scale with the contended phase, above what controllers need."""
         if self.learn_once:
-            return Phases(SHORT_S, self.contended_s, SHORT_S)
+            return Phases(0.0, self.contended_s, 0.0)
         slowest_s = max((policy.interval_s or 0.0 for policy in self.policies), default=0.0)
         third_s = min(0.33 * self.contended_s, MOST_QUIET_S)
         around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, third_s)
@@ -178,9 +177,9 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 },
             )
             view.note(describe(measured, site))
-            if request.learn_once:
-                site = replace(site, memory=directory / "memory")
-                _learn(request, site, directory, view)
+            learnt = directory / "memory" if request.learn_once else None
+            if learnt is not None:
+                _learn(request, replace(site, memory=learnt), directory, view)
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
             for number in range(request.rounds):
                 # Who comes first warms the computer for the others: take turns.
@@ -188,7 +187,8 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 for policy in (*order[turn:], *order[:turn]):
                     children.check()
                     where = directory / f"{number + 1}-{policy.name}"
-                    block = run_block(site, policy, number, where, view.show)
+                    remembers = _remembering(site, policy, learnt, where)
+                    block = run_block(remembers, policy, number, where, view.show)
                     blocks[policy.name].append(block)
                     view.note(_summary(block, request.percentile))
         finally:
@@ -205,6 +205,15 @@ def _learn(request: Request, site: Site, directory: Path, view: View) -> None:
             quiet = replace(site, scenario=alone, phases=Phases(quiet_s, 0.0, 0.0))
             view.note(f"{policy.name} learns for {quiet_s:g} s")
             run_block(quiet, policy, request.rounds, directory / f"0-{policy.name}", view.show)
+
+
+def _remembering(site: Site, policy: Policy, learnt: Path | None, where: Path) -> Site:
+    """The site for one block, whose controller remembers what was learnt, and no other block."""
+    if learnt is None or not policy.controlled:
+        return site
+    own = where / "memory"
+    shutil.copytree(learnt / policy.name, own / policy.name)
+    return replace(site, memory=own)
 
 
 def describe(measured: Sequence[Calibration], site: Site) -> str:
