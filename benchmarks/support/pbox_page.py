@@ -101,7 +101,7 @@ def _calls(result: Result) -> str:
 def _server(result: Result) -> str:
     rows = [
         (
-            f"the shim before memcached, {result['server_pairs']} pairs",
+            f"the shim before memcached, {result['server_lives']} pairs of servers",
             "median (95 %)",
             "the paper's",
         ),
