@@ -64,7 +64,9 @@ def as_systemd_would(name: str) -> str:
         to, path = credential.split(":")
         lines.append(f"install -m 400 {path} $CREDENTIALS_DIRECTORY/{to}")
     lines += [f"export {each}" for each in unit.get("Environment", [])]
-    lines += [f"set -a; . {path}; set +a" for path in unit.get("EnvironmentFile", [])]
+    # Unlike the shell's, a value goes to the end of its line.
+    for path in unit.get("EnvironmentFile", []):
+        lines.append(f'while IFS== read -r name value; do export "$name=$value"; done < {path}')
     lines += [f"umask {unit['UMask'][0]}", *unit.get("ExecStartPre", [])]
     (start,) = unit["ExecStart"]
     # systemd splits $WORDS at blanks as the shell does.
