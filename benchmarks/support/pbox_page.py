@@ -94,7 +94,7 @@ def _calls(result: Result) -> str:
 
 
 def _server(result: Result) -> str:
-    what = f"the shim before memcached, {result['server_pairs']} pairs"
+    what = f"the shim before memcached, {result['server_lives']} pairs of servers"
     rows = [
         ("takes of its throughput", _percent(result, "server_overhead"), "3.6 % of latency"),
         ("adds to its processor time", _percent(result, "server_cpu_overhead"), ""),

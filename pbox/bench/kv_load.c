@@ -8,8 +8,8 @@
  * of ten read a key, one writes it, keys uniform over a thousand, values of 100 bytes; each server
  * gets the same requests.
  *
- * Prints an array of rounds as JSON, each an array of servers: requests, seconds that they took, and
- * the processor time that the server's process spent meanwhile, by its own clock.
+ * Prints, as JSON, of each round and server: requests, the time that they took, and the processor
+ * time that the server's process spent meanwhile, by its own clock.
  */
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
@@ -107,7 +107,7 @@ static double seconds_of(clockid_t clock) {
 
 struct slice {
   unsigned long requests;
-  double taken_s, cpu_s;
+  double taken_s, spent_s;
 };
 
 static struct slice load_for(int server, double slice_ms) {
@@ -160,11 +160,11 @@ int main(int argc, char **argv) {
       seen[at] = load_for(at, slice_ms);
     }
     for (int at = 0; at < n_servers; at++)
-      printf("%s{\"requests\": %lu, \"taken_s\": %.6f, \"cpu_s\": %.6f}",
-             at ? ", " : round ? "],\n [" : "[[", seen[at].requests, seen[at].taken_s,
-             seen[at].cpu_s);
+      printf("%s{\"requests\": %lu, \"taken_s\": %.6f, \"spent_s\": %.6f}",
+             at ? ", " : round ? "],\n [" : "{\"rounds\": [[", seen[at].requests,
+             seen[at].taken_s, seen[at].spent_s);
   }
-  printf("]]\n");
+  printf("]]}\n");
   loaded = -1;
   pthread_barrier_wait(&begin);
   for (long i = 0; i < n_clients; i++) pthread_join(threads[i], NULL);
