@@ -50,8 +50,6 @@ class Site:
     phases: Phases
     guests: Mapping[str, Guest] = field(default_factory=dict)
     """Machines whose tenant has a kernel of its own, by name."""
-    lb: str = "haproxy"
-    """What stands before them."""
     left: Mapping[str, float] = field(default_factory=dict)
     """What a machine serves beside its neighbour, as a part of what it serves alone."""
     memory: Path | None = None
@@ -67,7 +65,6 @@ class Site:
             self.harness_cores,
             self.percentile,
             self.guests,
-            self.lb,
             self.memory,
         )
 

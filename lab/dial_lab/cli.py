@@ -111,7 +111,6 @@ def run(
         percentile=percentile,
         seed=seed,
         guest=guest,
-        lb=lb,
     )
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
