@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dial.errors import LabError
-from dial_lab import report
+from dial_lab import isolation, report
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.guests import under
@@ -291,6 +291,10 @@ def document(
     if request.scenario.own_doing:
         rho_bg = 0.0
     policies = {name: report.policy_figures(of, rho_bg) for name, of in blocks.items()}
+    for name, of in blocks.items():
+        if request.scenario.steps:
+            isolated = isolation.figures(request.scenario.steps, of, request.percentile)
+            policies[name]["isolation"] = isolated
     for policy in request.policies:
         if policy.setting:
             policies[policy.name]["setting"] = policy.setting
