@@ -14,7 +14,7 @@ SEVERITY = 0.5
 STRONG = 0.2
 """At the middle load too."""
 
-OURS = ("dial", "dial-leastconn")
+OURS = ("dial", "dial-roundrobin")
 """The first one is what is judged."""
 HAPROXY = ("roundrobin", "leastconn", "random2")
 REFERENCES = ("dial-paper", "oracle")

@@ -148,6 +148,7 @@ def without_shift(state: State) -> State:
             known,
             band=replace(known.band, held_back_ms=()),
             cusum=replace(known.cusum, evidence=0.0, detected_for=0, held_back=()),
+            rates=replace(known.rates, evidence=0.0, detected_for=0, held_back=()),
             contention=None,
             suspect=None,
             history=(),

@@ -12,7 +12,7 @@ from dial.classifier import Symptom, classify, deferral, symptom_of
 from dial.controller.finding import Finding
 from dial.controller.look import Look, reading_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison, ControlGroups
+from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, ControlGroups
 from dial.controller.state import BackendState, Contention
 from dial.detector import Signal
 from dial.estimator import RhoBg
@@ -20,6 +20,10 @@ from dial.queueing import MM1, RHO_MAX
 from dial.types import Cause, NoData
 
 _LEAST_INTERVALS = 2
+
+_AGREES_DEVIATIONS = 2.0
+"""By how many standard errors T_x has to be higher where the balancer's choice is the witness:
+alone it would be chance in one of forty comparisons."""
 
 
 def find_cause(policy: Policy, known: BackendState, look: Look) -> Finding:
@@ -109,12 +113,15 @@ def engage(
     settled = found.cause is Cause.INTRA_APP or (
         found.cause is known.suspect and found.cause is not Cause.UNKNOWN
     )
-    far = beside.exceeds(policy.guards.blind_rho_bg, alone=True)
+    by_rate = groups.by_rate(look.seen.name, known.uneasy_intervals)
+    given_less = _passed_over(policy, beside, by_rate)
+    far = bool(given_less) or beside.exceeds(policy.guards.blind_rho_bg, alone=True)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = signal.detected or (signal.likely and far and known.uneasy_intervals >= _LEAST_INTERVALS)
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
-        why = (*found.why, "far slower than its siblings: load moves before the cause is known")
+        far_slower = "far slower than its siblings: load moves before the cause is known"
+        why = (*found.why, *given_less, far_slower)
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
         return blind, _contention(policy, known, blind, beside.excess, tick=tick)
     if not found.cause.costs_capacity:
@@ -146,6 +153,17 @@ def engage(
     else:
         return found, _contention(policy, known, found, found.rho_bg, tick=tick)
     return Finding(cause, found.rho_bg, (*found.why, why_not)), None
+
+
+def _passed_over(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) -> tuple[str, ...]:
+    """What the balancer's choice says, where it shows a far slower backend and T_x agrees."""
+    if isinstance(by_rate, NoData):
+        return ()
+    guards, excess = policy.guards, beside.excess
+    surely = by_rate.mean >= max(guards.blind_rho_bg, SURE_ALONE_DEVIATIONS * by_rate.sd)
+    if surely and excess.mean >= max(guards.engage_rho_bg, _AGREES_DEVIATIONS * excess.sd):
+        return (f"the balancer gives it {1.0 - by_rate.mean:.2f} of what it usually gives it",)
+    return ()
 
 
 def _contention(

@@ -96,7 +96,15 @@ def _detect(
     cusum, signal = policy.cusum.step(
         known.cusum, window.t_x_ms, look.rho_fg, window.t_x_requests, learn=learn
     )
-    return replace(known, cusum=cusum), signal
+    known = replace(known, cusum=cusum)
+    given = look.passed_over
+    if isinstance(given, NoData):
+        # What was before says nothing of the time after.
+        forgotten = replace(known.rates, evidence=0.0, detected_for=0, held_back=())
+        return replace(known, rates=forgotten), signal
+    requests = round(window.rate_per_s)
+    rates, witness = policy.cusum.watch(known.rates, given.residual, requests, learn=learn)
+    return replace(known, rates=rates), signal.beside(witness)
 
 
 def _learn(policy: Policy, known: BackendState, seen: BackendObservation) -> BackendState:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from dial.classifier import deferral, features
+from dial.controller.passed_over import PassedOver
 from dial.controller.policy import Policy
 from dial.controller.siblings import LONG, Apparent
 from dial.controller.state import BackendState
@@ -39,15 +40,20 @@ class Look:
     apparent
         What a neighbour would have to take to make it as slow as it is; ``NoData`` where the
         balancer does not use the backend, which then is nobody's sibling either.
+    passed_over
+        What the balancer gives it beside its siblings.
     """
 
     seen: BackendObservation
     rho_fg: Measured
     features: Mapping[str, Measured]
     apparent: Apparent
+    passed_over: PassedOver | NoData
 
 
-def look_at(policy: Policy, known: BackendState, seen: BackendObservation) -> Look:
+def look_at(
+    policy: Policy, known: BackendState, seen: BackendObservation, given: PassedOver | NoData
+) -> Look:
     """Compare an interval with what is known of the backend.
 
     Parameters
@@ -55,17 +61,23 @@ def look_at(policy: Policy, known: BackendState, seen: BackendObservation) -> Lo
     policy : the strategies.
     known : what is remembered of the backend.
     seen : this tick's observation of it.
+    given : what the balancer gave it in this tick.
     """
     rho_fg = own_utilisation(seen, peak_rps(known.peak, policy.peak_rps.get(seen.name)))
     found = features(known.baseline, seen.window, seen.sample, rho_fg)
     found[deferral.FEATURE] = _deferral_excess(known, seen)
     if not seen.server.usable:
-        return Look(seen, rho_fg, found, Apparent(_OUT, _OUT))
+        return Look(seen, rho_fg, found, Apparent(_OUT, _OUT), given)
     by_t_x = _response_time(known.curve.curve(), seen, rho_fg, policy.percentile)
     by_cpu_time = _cpu_time(seen, found["cpu_time_ratio"])
     alone = _alone(policy, by_t_x)
-    apparent = Apparent(alone, _alone(policy, by_cpu_time), _relaxations(by_t_x, alone))
-    return Look(seen, rho_fg, found, apparent)
+    apparent = Apparent(
+        alone,
+        _alone(policy, by_cpu_time),
+        _relaxations(by_t_x, alone),
+        _by_rate(policy, known, given),
+    )
+    return Look(seen, rho_fg, found, apparent, given)
 
 
 def own_utilisation(seen: BackendObservation, peak: Measured) -> Measured:
@@ -106,6 +118,14 @@ def reading_of(policy: Policy, known: BackendState, look: Look, cause: Cause) ->
 def _alone(policy: Policy, reading: Reading | NoData) -> RhoBg | NoData:
     """By this interval alone; Eq. 1's own error is the same on all backends."""
     return reading if isinstance(reading, NoData) else policy.sampling.begin(reading)
+
+
+def _by_rate(policy: Policy, known: BackendState, given: PassedOver | NoData) -> RhoBg | NoData:
+    if isinstance(given, NoData):
+        return given
+    if known.rates.learnt < policy.cusum.learn_intervals:
+        return NoData("its usual part of the requests is not known yet")
+    return given.rho_bg(known.rates.mean)
 
 
 def _relaxations(reading: Reading | NoData, alone: RhoBg | NoData) -> float:

@@ -106,6 +106,7 @@ none, for the state is kept in a file."""
 _INSTANT = 1e-3
 """Below it the correlation of two intervals is 1, but for what arithmetic loses."""
 
+NOT_ASKED = NoData("not asked")
 _UNDISTURBED = RhoBg(0.0, 0.0)
 
 _Reading = tuple[RhoBg | NoData, float]
@@ -114,7 +115,7 @@ _Reading = tuple[RhoBg | NoData, float]
 
 @dataclass(frozen=True, slots=True)
 class Apparent:
-    """What a neighbour would have to take to make a backend as slow as it is, by two witnesses.
+    """What a neighbour would have to take to make a backend as slow as it is, by each witness.
 
     Attributes
     ----------
@@ -123,11 +124,14 @@ class Apparent:
     relaxations
         How long the interval is, in relaxation times of the backend's queue: T_x of two intervals
         that are short go together, CPU times never do.
+    rate
+        By what the balancer gives it beside its siblings, so that it is compared already.
     """
 
     t_x: RhoBg | NoData
     cpu_time: RhoBg | NoData
     relaxations: float = LONG
+    rate: RhoBg | NoData = NOT_ASKED
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +193,11 @@ class ControlGroups:
     def by_t_x(self, name: str, intervals: int) -> Comparison | NoData:
         """Beside its siblings over the last intervals, by T_x, or why not."""
         return self._compare(name, intervals, _by_t_x)
+
+    def by_rate(self, name: str, intervals: int) -> RhoBg | NoData:
+        """The mean over the last intervals of what the balancer's choice speaks for, or why not."""
+        found = _mean([(each.rate, LONG) for each in self._histories[name][-intervals:]])
+        return NoData("the balancer's choice says nothing of it") if found is None else found
 
     def typical(self, name: str, cause: Cause) -> RhoBg | NoData:
         """What the siblings seem to suffer of late, by the witness that counts for ``cause``."""

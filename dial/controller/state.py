@@ -66,6 +66,8 @@ class BackendState:
 
     band: BandState = field(default_factory=BandState)
     cusum: CusumState = field(default_factory=CusumState)
+    rates: CusumState = field(default_factory=CusumState)
+    """The same of what the balancer gives it beside its siblings."""
     baseline: QuietBaseline = field(default_factory=QuietBaseline)
     curve: QuietCurve = field(default_factory=QuietCurve)
     peak: PeakState = field(default_factory=PeakState)

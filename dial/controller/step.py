@@ -36,6 +36,7 @@ from dial.controller.judge import judge
 from dial.controller.look import look_at
 from dial.controller.orders import as_frozen, with_overrides, without_overrides
 from dial.controller.ownership import somebody_elses
+from dial.controller.passed_over import passed_over
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups
 from dial.controller.split import not_ours, split_load
@@ -62,7 +63,8 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
     """
     quiet = state.shift is None and all(b.contention is None for b in state.backends.values())
     known = {b.name: state.backends.get(b.name, BackendState()) for b in observation.backends}
-    looks = {b.name: look_at(policy, known[b.name], b) for b in observation.backends}
+    given = passed_over(observation, quiet=quiet)
+    looks = {b.name: look_at(policy, known[b.name], b, given[b.name]) for b in observation.backends}
     histories = {n: (*known[n].history, look.apparent) for n, look in looks.items()}
     groups = ControlGroups(histories)
     backends: dict[str, BackendState] = {}

@@ -153,23 +153,41 @@ class Cusum:
         learn : whether this interval may be quiet (no load is shifted at present).
         """
         conditioned = not isinstance(rho_fg, NoData)
-        if conditioned != state.conditioned or state.detected_for >= self.memory_intervals:
+        if conditioned != state.conditioned:
             state = CusumState(conditioned=conditioned)
         idle = idle_fraction(rho_fg)
+        x = t_x_ms if isinstance(t_x_ms, NoData) else _residual(t_x_ms, idle)
+        state, signal = self.watch(state, x, requests, learn=learn)
+        if isinstance(signal.upper_ms, NoData):
+            return state, signal
+        return state, replace(signal, upper_ms=math.exp(signal.upper_ms) / idle)
+
+    def watch(
+        self, state: CusumState, x: Measured, requests: int, *, learn: bool
+    ) -> tuple[CusumState, Signal]:
+        """Look at one residual, of whichever witness; ``upper_ms`` is what x was to be at most.
+
+        Parameters
+        ----------
+        state : of this backend and witness.
+        x : the residual; ``NoData`` leaves the evidence as it is.
+        requests : how many it rests on.
+        learn : whether this interval may be quiet.
+        """
+        if state.detected_for >= self.memory_intervals:
+            state = CusumState(conditioned=state.conditioned)
         if state.learnt < self.learn_intervals:
             why = NoData(f"{state.learnt} of {self.learn_intervals} quiet intervals learnt")
-            if learn and not isinstance(t_x_ms, NoData):
-                state = self._learn(state, _residual(t_x_ms, idle), requests)
+            if learn and not isinstance(x, NoData):
+                state = self._learn(state, x, requests)
             return state, Signal(why, above=False, likely=False, detected=False, calm=True)
 
         deviation = self._deviation(state, requests)
         freedom = state.weight - 1.0
         edge = state.mean + float(stdtrit(freedom, (1.0 + self.confidence) / 2.0)) * deviation
-        upper_ms = math.exp(edge) / idle
-        if isinstance(t_x_ms, NoData):
-            return state, self._signal(state, upper_ms, above=False)
+        if isinstance(x, NoData):
+            return state, self._signal(state, edge, above=False)
 
-        x = _residual(t_x_ms, idle)
         probability = min(float(stdtr(freedom, (x - state.mean) / deviation)), _LARGEST_PROBABILITY)
         z = min(float(ndtri(probability)), self.slack + _MOST_AT_ONCE * self.threshold)
         # What is far above the threshold would only take longer to be forgotten.
@@ -186,7 +204,7 @@ class Cusum:
         # A neighbour would have been found meanwhile, and load shifted: then this stands still.
         detected_for = state.detected_for + learn if evidence >= self.threshold else 0
         state = replace(state, held_back=held_back, detected_for=detected_for)
-        return state, self._signal(state, upper_ms, above=above)
+        return state, self._signal(state, edge, above=above)
 
     def _signal(self, state: CusumState, upper_ms: float, *, above: bool) -> Signal:
         likely = state.evidence >= _LIKELY * self.threshold

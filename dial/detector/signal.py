@@ -31,3 +31,13 @@ class Signal:
     likely: bool
     detected: bool
     calm: bool
+
+    def beside(self, witness: Signal) -> Signal:
+        """The same where another witness was heard, which alone is never sure."""
+        return Signal(
+            self.upper_ms,
+            above=self.above or witness.likely,
+            likely=self.likely or witness.likely,
+            detected=self.detected or (self.likely and witness.likely),
+            calm=self.calm and witness.calm,
+        )

@@ -31,7 +31,7 @@ _COLOURS = {
     "leastconn": "#0072B2",
     "random2": "#CC79A7",
     "dial": "#009E73",
-    "dial-leastconn": "#56B4E9",
+    "dial-roundrobin": "#56B4E9",
     "dial-paper": "#E69F00",
 }
 _NAMES = {
@@ -39,7 +39,7 @@ _NAMES = {
     "leastconn": "least connections",
     "random2": "random of two",
     "dial": "DIAL",
-    "dial-leastconn": "DIAL on least connections",
+    "dial-roundrobin": "DIAL on round robin",
     "dial-paper": "DIAL (paper, 10 s)",
 }
 _INK = "#222222"

@@ -56,6 +56,8 @@ class Service:
     """What they take by making each request need more CPU time."""
     deferred: dict[str, float] = field(default_factory=dict)
     """Part of activities' time that they wait for one another, of applications that tell it."""
+    given: dict[str, float] = field(default_factory=dict)
+    """What the balancer gives them beside what their weights say; 1 where nothing is said."""
     weights: dict[str, int] = field(default_factory=dict)
     configured: dict[str, int] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
@@ -72,11 +74,12 @@ class Service:
         """The next tick's observation; ``noise`` multiplies T90 by backend."""
         self.tick += 1
         now_s = 1_000_000.0 + 2.0 * self.tick + self.tick_offset_s
-        total = sum(w for n, w in self.weights.items() if n not in self.unusable)
+        parts = {n: w * self.given.get(n, 1.0) for n, w in self.weights.items()}
+        total = sum(part for n, part in parts.items() if n not in self.unusable)
         backends = []
         for name in self.names:
             usable = name not in self.unusable
-            rate = self.arrival_per_s * self.weights[name] / total if usable else 0.0
+            rate = self.arrival_per_s * parts[name] / total if usable else 0.0
             taken = self.rho_bg.get(name, 0.0)
             slowed = 1.0 - self.cache_rho_bg.get(name, 0.0)
             deferred = self.deferred.get(name)

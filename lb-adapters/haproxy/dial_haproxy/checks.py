@@ -17,7 +17,7 @@ from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import read_files
 from dial_haproxy.cfg.running import Running, addresses, compare
 from dial_haproxy.cfg.sections import Config, parse
-from dial_haproxy.cfg.service import MEANINGS
+from dial_haproxy.cfg.service import BEST, MEANINGS, SOONER
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
@@ -152,6 +152,8 @@ def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Findi
             f"{MEANINGS[meaning.kind]}"
         )
     ]
+    if not options.config_file and state.algorithm_name(stats.algorithm) != BEST:
+        findings.append(Finding(Severity.NOTE, f"backend {service!r}: {SOONER}"))
     reused = sum(row.get("reuse", 0) for row in stats.servers.values())
     if options.new_connections and reused:
         findings.append(

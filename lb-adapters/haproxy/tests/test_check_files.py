@@ -15,6 +15,7 @@ from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import ConfigFile
 from dial_haproxy.cfg.log_format import reading
 from dial_haproxy.cfg.sections import parse
+from dial_haproxy.cfg.service import SOONER
 from dial_haproxy.config import LOG_FORMAT
 from dial_haproxy.options import read_options
 
@@ -195,6 +196,16 @@ def test_an_algorithm_without_use_for_weights_is_replaced(algorithm, instead):
 def test_an_algorithm_with_weights_is_left_alone(algorithm):
     text = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}    balance {algorithm}\n"
     assert errors(findings_of(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("balance", "said"),
+    [("", True), ("roundrobin", True), ("random(2)", True), ("leastconn", False)],
+)
+def test_a_better_algorithm_is_recommended_and_not_put_in(balance, said):
+    line = f"    balance {balance}\n" if balance else ""
+    notes = [f for f in findings_of(f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}{line}") if SOONER in f.what]
+    assert [f.edits for f in notes] == [()] * said
 
 
 def test_an_inherited_algorithm_is_overridden_not_changed_for_all():
