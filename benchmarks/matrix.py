@@ -39,7 +39,7 @@ from benchmarks.support.matrix_criteria import REPEATS, of_all, of_cell
 from dial.errors import LabError
 from dial_lab import report as figures
 from dial_lab.live import View
-from dial_lab.policies import policy
+from dial_lab.policies import anywhere
 from dial_lab.report import BlockResult
 from dial_lab.run import MACHINES, Outcome, Request, execute
 from dial_lab.scenarios import scenario
@@ -65,7 +65,7 @@ def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
     request = Request(
         scenario=scenario(cell.resource),
         policies=tuple(
-            policy(name, PAPER_INTERVAL_S if name == "dial-paper" else None)
+            anywhere(name, PAPER_INTERVAL_S if name == "dial-paper" else None)
             for name in cell.policies
         ),
         load=cell.load,
@@ -97,6 +97,11 @@ def as_cell(cell: Cell, outcome: Outcome, repeats: int, *, took_s: float) -> dic
         "rate_per_s": document["rate_per_s"],
         "calibration": document["calibration"],
         "policies": {name: contended(blocks) for name, blocks in outcome.blocks.items()},
+        "settings": {
+            name: figures["setting"]
+            for name, figures in document["policies"].items()
+            if "setting" in figures
+        },
         "ratios": {
             pair: ratio
             for pair, ratio in document["ratios"].items()

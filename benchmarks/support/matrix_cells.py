@@ -15,10 +15,17 @@ STRONG = 0.2
 """At the middle load too."""
 
 OURS = ("dial",)
-SHIPPED = ("roundrobin", "leastconn", "random2")
+HAPROXY = ("roundrobin", "leastconn", "random2")
 REFERENCES = ("dial-paper", "oracle")
-RIVALS = ("peak-ewma", "prequal")
-"""Of ours, beside a neighbour, at the middle load."""
+RIVALS = ("peak-ewma", "prequal", "knapsack", "ice")
+"""Written anew from what their authors publish."""
+ABLATIONS = ("wrr-proportional", "wlc-proportional")
+"""Our inference with simpler weights."""
+ENVOY = ("leastrequest", "cswrr")
+SHIPPED = (*HAPROXY, *ENVOY)
+"""As the balancers come."""
+MORE = (*ENVOY, *RIVALS, *ABLATIONS)
+"""Beside a neighbour, at the middle load."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +60,9 @@ class Cell:
 
     @property
     def policies(self) -> tuple[str, ...]:
-        """The balancers' own, ours, the references, and at the middle load the rivals."""
-        rivals = RIVALS if self.load == MIDDLE and self.contended else ()
-        return SHIPPED + OURS + REFERENCES + rivals
+        """HAProxy's own, ours, the references; at the middle load Envoy's and the rivals."""
+        more = MORE if self.load == MIDDLE and self.contended else ()
+        return HAPROXY + OURS + REFERENCES + more
 
 
 def cells() -> Iterator[Cell]:

@@ -31,7 +31,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
         (["run", "cpu", "--lb", "nginx"], "--lb nginx: not supported; allowed: haproxy, envoy"),
         (
             ["run", "cpu", "--lb", "envoy", "--policy", "leastconn"],
-            "--policy leastconn: no such policy of Envoy; allowed: roundrobin, leastrequest, dial",
+            "--policy leastconn: no such policy of Envoy; allowed: roundrobin, leastrequest, ",
         ),
         (["run", "cpu", "--guest", "kvm"], "--guest kvm: no such kind; allowed: shared, uml"),
         (["run", "net", "--guest", "uml"], "--guest uml: not with scenario net; allowed: none, "),

@@ -13,7 +13,7 @@ from benchmarks.support.matrix_cells import CALM, LOADS, RESOURCES, STRONG, Cell
 from benchmarks.support.matrix_criteria import best, of_all, of_cell
 from benchmarks.support.matrix_page import with_figures
 from benchmarks.support.matrix_picture import draw
-from dial_lab.policies import policy
+from dial_lab.policies import anywhere
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "matrix.md"
 
@@ -62,7 +62,7 @@ def test_every_resource_is_there_at_every_load_and_strong_neighbours_at_the_midd
 
 def test_every_policy_of_every_cell_can_be_run() -> None:
     for cell in cells():
-        assert len({policy(name).name for name in cell.policies}) == len(cell.policies)
+        assert len({anywhere(name).name for name in cell.policies}) == len(cell.policies)
 
 
 def test_a_cell_is_named_as_it_is_asked_for() -> None:
