@@ -2,16 +2,18 @@
 
 A cell is a resource, a load (of what is left during contention) and a severity (what is left of
 the victim).  Its policies take turns in short blocks on the same emulated machines, with the same
-arrivals and the same costs of requests.  Controllers learn once, before the first block.  Ratios
+arrivals and the same costs of requests.  A block is 3 s of warm-up and 15 s beside the neighbour.
+Controllers learn once, before the first block, and begin each with what they learnt then.  Ratios
 have bootstrap 95 % intervals over pieces of five seconds, the same ones of both policies.
 
 ``python -m benchmarks.matrix --json`` measures what ``benchmarks/results/matrix.json`` lacks until
 ``--minutes`` are over, and goes on where it ended; ``--cell cpu/0.5/0.5`` measures that one anew
-and prints its ratios.  Root, and nothing else on the computer, please.
+and prints its ratios and what of them is asked.  Root, and nothing else on the computer, please.
+``--page docs/matrix.md`` measures nothing, and writes the page and its picture.
 
 ``cells``
-    By cell: P50 to P99 and the mean of each policy during contention, ratios of P90, requests and
-    errors, how often the generator was late, and the commit.
+    By cell: P50 to P99 and the mean of each policy during contention, our ratios of all of them to
+    every other policy, requests and errors, whether the generator kept up, and the commit.
 ``left``
     Cells that are not measured yet.
 """
@@ -23,80 +25,33 @@ import json
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 
+from benchmarks.support import matrix_page
 from benchmarks.support.harness import machine, report, versions
+from benchmarks.support.matrix_cells import OURS, Cell, cells
+from benchmarks.support.matrix_criteria import REPEATS, of_all, of_cell
 from dial.errors import LabError
 from dial_lab import report as figures
 from dial_lab.live import View
-from dial_lab.policies import policy
+from dial_lab.policies import anywhere
 from dial_lab.report import BlockResult
 from dial_lab.run import MACHINES, Outcome, Request, execute
 from dial_lab.scenarios import scenario
 
 RESULTS = Path(__file__).parent / "results" / "matrix.json"
 
-RESOURCES = ("cpu", "net", "disk", "llc", "two-victims")
-CALM = ("none", "load", "mix")
-LOADS = (0.25, 0.5, 0.75)
-SEVERITY = 0.5
-STRONG = 0.2
-"""At load 0.5 too."""
-
-SHIPPED = ("roundrobin", "leastconn", "random2")
-OURS = ("dial", "dial-roundrobin", "dial-paper")
-RIVALS = ("oracle", "peak-ewma", "prequal")
-
-REPEATS = 5
-CONTENDED_S = 20.0
-"""Blocks are short, for hours fill up quickly; reacting is a tenth of them."""
-PERCENTILES = (50, 90, 95, 99)
-
-
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What is measured together."""
-
-    resource: str
-    load: float
-    severity: float
-
-    def __str__(self) -> str:
-        return f"{self.resource}/{self.load:g}/{self.severity:g}"
-
-    @classmethod
-    def parse(cls, text: str) -> Cell:
-        """Read ``resource/load/severity``.
-
-        Raises
-        ------
-        ValueError
-            If it is none of the matrix; lists those there are.
-        """
-        for cell in cells():
-            if str(cell) == text:
-                return cell
-        raise ValueError(f"--cell {text}: no such cell; allowed: {', '.join(map(str, cells()))}")
-
-    @property
-    def policies(self) -> tuple[str, ...]:
-        """The balancers' own, ours, and at the middle load the rivals."""
-        return SHIPPED + OURS + (RIVALS if self.load == 0.5 else RIVALS[:1])
-
-
-def cells() -> Iterator[Cell]:
-    """All of the matrix, what is asked most first."""
-    for load in (0.5, 0.25, 0.75):
-        for resource in RESOURCES + CALM:
-            yield Cell(resource, load, SEVERITY)
-        if load == 0.5:
-            yield from (Cell(resource, load, STRONG) for resource in RESOURCES)
+CONTENDED_S = 15.0
+PAPER_INTERVAL_S = 2.0
+"""The paper's own interval is 10 s, and a signal takes it two of them: it would never act in a
+block.  At 2 s its rules act as soon as ours can, which is kinder to them."""
+PERCENTILE = 90.0
+"""The x of T_x."""
 
 
 def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
@@ -109,21 +64,26 @@ def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
     """
     request = Request(
         scenario=scenario(cell.resource),
-        policies=tuple(map(policy, cell.policies)),
+        policies=tuple(
+            anywhere(name, PAPER_INTERVAL_S if name == "dial-paper" else None)
+            for name in cell.policies
+        ),
         load=cell.load,
         rate_per_s=None,
         severity=cell.severity,
         contended_s=CONTENDED_S,
         rounds=repeats,
-        percentile=90.0,
+        percentile=PERCENTILE,
         seed=seed,
         learn_once=True,
     )
+    begin_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dial-matrix-") as directory:
-        return as_cell(cell, execute(request, Path(directory), view), repeats)
+        outcome = execute(request, Path(directory), view)
+        return as_cell(cell, outcome, repeats, took_s=time.monotonic() - begin_s)
 
 
-def as_cell(cell: Cell, outcome: Outcome, repeats: int) -> dict[str, Any]:
+def as_cell(cell: Cell, outcome: Outcome, repeats: int, *, took_s: float) -> dict[str, Any]:
     """What is kept of a run."""
     document = outcome.report
     return {
@@ -131,11 +91,22 @@ def as_cell(cell: Cell, outcome: Outcome, repeats: int) -> dict[str, Any]:
         "load": cell.load,
         "severity": cell.severity,
         "repeats": repeats,
+        "contended_s": CONTENDED_S,
+        "took_s": round(took_s),
         "offered_load": document["load"],
         "rate_per_s": document["rate_per_s"],
         "calibration": document["calibration"],
         "policies": {name: contended(blocks) for name, blocks in outcome.blocks.items()},
-        "ratios": document["ratios"],
+        "settings": {
+            name: figures["setting"]
+            for name, figures in document["policies"].items()
+            if "setting" in figures
+        },
+        "ratios": {
+            pair: ratio
+            for pair, ratio in document["ratios"].items()
+            if pair.partition("/")[0] in OURS
+        },
         "generator_kept_up": document["generator_kept_up"],
         "machine": document["machine"],
         "commit": document["commit"],
@@ -160,17 +131,21 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS)
+    parser.add_argument("--page", type=Path, help="docs/matrix.md: write it, measure nothing")
     arguments = parser.parse_args()
     console = Console(stderr=True)
     kept = load(arguments.results)
     wanted = [arguments.cell] if arguments.cell else [c for c in cells() if str(c) not in kept]
+    if arguments.page:
+        wanted = []
+        matrix_page.write_page(arguments.page, kept)
     until_s = time.monotonic() + 60.0 * arguments.minutes
     for number, cell in enumerate(wanted, 1):
         if time.monotonic() > until_s:
             break
         console.print(f"[{number}/{len(wanted)}] {cell}: {', '.join(cell.policies)}")
         try:
-            with View(console, 90.0, MACHINES[0]) as view:
+            with View(console, PERCENTILE, MACHINES[0]) as view:
                 kept[str(cell)] = measure(cell, arguments.repeats, arguments.seed, view)
         except LabError as error:
             # A neighbour of this computer's own in the cache, say: the next cell may do.
@@ -179,9 +154,10 @@ def main() -> int:
         save(arguments.results, kept)
         if arguments.cell:
             console.print_json(data=kept[str(cell)]["ratios"])
+        console.print("\n".join(map(str, of_cell(kept[str(cell)]))), markup=False)
     left = [str(cell) for cell in cells() if str(cell) not in kept]
     document = {"cells": list(kept.values()), "left": left, "machine": machine()}
-    lines = [f"{len(kept)} cells measured, {len(left)} left"]
+    lines = [str(finding) for finding in of_all(list(kept.values()), list(cells()))]
     report(lines, document | {"versions": versions("dial-lb")}, as_json=arguments.json)
     return 0
 
@@ -199,8 +175,9 @@ def save(path: Path, kept: dict[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     order = {str(cell): number for number, cell in enumerate(cells())}
     ranked = sorted(kept.items(), key=lambda item: order.get(item[0], len(order)))
+    document = {"percentile": PERCENTILE, "cells": [cell for _, cell in ranked]}
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps({"cells": [c for _, c in ranked]}, indent=1) + "\n", "utf-8")
+    partial.write_text(json.dumps(document, indent=1) + "\n", "utf-8")
     partial.replace(path)
 
 

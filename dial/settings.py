@@ -186,10 +186,11 @@ class StrategySettings(_Table):
         description="tracked follows rho_bg by a filter; interval takes each interval's own "
         "estimate, as the paper does (2.5, step 3).",
     )
-    split: Literal["exact", "lemma1"] = Field(
+    split: Literal["exact", "lemma1", "proportional"] = Field(
         default="exact",
         description="exact minimises Eq. 2 with no share below its floor; lemma1 is the paper's "
-        "closed form, with negative shares cut off.",
+        "closed form, with negative shares cut off; proportional weighs backends by what is left "
+        "of them, for comparison.",
     )
     release: Literal["estimate", "t_x"] = Field(
         default="estimate",

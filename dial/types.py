@@ -59,6 +59,10 @@ class Cause(StrEnum):
     LLC = "llc"
     INTRA_APP = "intra-app"
     """The application blocks itself (a lock, a pool); its resources are idle."""
+    OWN_SERVICES = "own-services"
+    """Other services of the tenant's in the same VM take its CPU, or miss their own targets."""
+    SOFTIRQ = "softirq"
+    """Packets to the VM take its CPU, beyond what the present load explains."""
     SELF_LIMITED = "self-limited"
     """The VM's own quota or the provider's allowance throttles it."""
     UNKNOWN = "unknown"
@@ -73,10 +77,15 @@ class Cause(StrEnum):
     def costs_capacity(self) -> bool:
         """True when the backend can serve less than before, so that load is better elsewhere.
 
-        Whoever takes it: the VM's own quota, or the application's waiting for itself, leaves
-        no more than a neighbour would.
+        Whoever takes it: the VM's own quota, its other services or the application's waiting
+        for itself leave no more than a neighbour would.
         """
-        return self.is_contention or self in (Cause.SELF_LIMITED, Cause.INTRA_APP)
+        return self.is_contention or self.is_own_doing or self is Cause.SELF_LIMITED
+
+    @property
+    def is_own_doing(self) -> bool:
+        """True when a signal of the tenant's own measures what is lost inside the VM."""
+        return self in (Cause.INTRA_APP, Cause.OWN_SERVICES, Cause.SOFTIRQ)
 
 
 class Mode(StrEnum):
@@ -179,9 +188,13 @@ class AgentSample:
     """T_f = T_d / (T_e - T_d) of pBox: waiting for one another over all else, 0 and up."""
     top_resource: Named = field(default=NoData("not recorded"), kw_only=True)
     """What most of that waiting was for, as the application or its database names it."""
+    own_services_cores: Measured = field(default=NoData("not recorded"), kw_only=True)
+    """CPU time that other services in this VM took from the one behind the balancer: what they
+    used, or for how long their shares of the VM kept that one from running, if that is more."""
     targets_missed_s: Measured = field(default=NoData("not recorded"), kw_only=True)
     """How long services in this VM have missed their latency targets although what the VM has was
-    divided anew; 0 while they are met, or may yet be.  Load has to go."""
+    divided anew: load has to go.  It stays until all have been met for a minute, and is 0 while
+    no load has to go."""
     tcp_segments_out_per_s: Measured
     tcp_retransmits_per_s: Measured
     disk_busy_fraction: Measured

@@ -1,16 +1,17 @@
 """The figures of docs/pbox.md, from the JSON of ``benchmarks.pbox``.
 
-The page is written by hand but for its blocks, each between ``<!-- figures: NAME -->`` and
-``<!-- end -->``.  The JSON that they are of lies beside the page, and a test holds them together.
+The page is written by hand but for its blocks.  The JSON that they are of lies beside the page,
+and a test holds them together.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from benchmarks.support.page import table, with_blocks
 
 Result = Mapping[str, Any]
 
@@ -31,12 +32,7 @@ def write_page(page: Path, result: Result) -> None:
 
 def with_figures(text: str, result: Result) -> str:
     """The page's text with these figures in its blocks."""
-    parts = re.split(r"(?<=<!-- figures: )(\w+)( -->\n).*?(?=<!-- end -->)", text, flags=re.DOTALL)
-    if sorted(parts[1::3]) != sorted(_BLOCKS):
-        raise ValueError(f"blocks of the page: {parts[1::3]}; there have to be {[*_BLOCKS]}")
-    for at in range(1, len(parts), 3):
-        parts[at + 1] += _BLOCKS[parts[at]](result)
-    return "".join(parts)
+    return with_blocks(text, _BLOCKS, result)
 
 
 def _machine(result: Result) -> str:
@@ -50,7 +46,7 @@ def _machine(result: Result) -> str:
 def _cases(result: Result) -> str:
     columns = ["case", "", "paper: level", "T_s", "here: level", "T_o", "T_i", "T_s", "r"]
     columns += ["r of P95", "a noisy request takes", "penalties", "of victims"]
-    rows = [_row(columns), _row(["---"] * len(columns))]
+    rows = []
     for case in result["per_case"]:
         paper = case["paper"]
         noisy_i_ms, noisy_s_ms = case["noisy_ms"]
@@ -69,9 +65,9 @@ def _cases(result: Result) -> str:
             f"{case['penalties']} of {_short(case['penalty_ms'])}",
             str(case["victims_penalties"]),
         ]
-        rows.append(_row(row))
+        rows.append(row)
     mean, least = result["mean_reduction"], result["min_reduction"]
-    return "\n".join([*rows, "", f"r is {mean:.3f} on average and {least:.3f} at least.", ""])
+    return f"{table(columns, rows)}\nr is {mean:.3f} on average and {least:.3f} at least.\n"
 
 
 def _calls(result: Result) -> str:
@@ -94,26 +90,16 @@ def _calls(result: Result) -> str:
         ),
         ("one reading of the clock", _ns(result["clock_ns"]), ""),
     ]
-    head = [("uncontended, median", "ns", "the paper's"), ("---",) * 3]
-    return "\n".join([*map(_row, (*head, *rows)), ""])
+    return table(("uncontended, median", "ns", "the paper's"), rows)
 
 
 def _server(result: Result) -> str:
+    what = f"the shim before memcached, {result['server_lives']} pairs of servers"
     rows = [
-        (
-            f"the shim before memcached, {result['server_pairs']} pairs",
-            "median (95 %)",
-            "the paper's",
-        ),
-        ("---",) * 3,
         ("takes of its throughput", _percent(result, "server_overhead"), "3.6 % of latency"),
         ("adds to its processor time", _percent(result, "server_cpu_overhead"), ""),
     ]
-    return "\n".join([*map(_row, rows), ""])
-
-
-def _row(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return table((what, "median (95 %)", "the paper's"), rows)
 
 
 def _percent(result: Result, name: str) -> str:

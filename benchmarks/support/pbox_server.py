@@ -18,10 +18,12 @@ from dial.agent.files import Unavailable
 from dial.pbox.page import read_page
 
 _CONNECTIONS = 4
-_BLOCK_S = 0.2
+_SLICE_MS = 25
 """Short, so that what else the computer does meets both of a pair."""
-_PAIRS_A_LIFE = 40
-"""Then two new servers: where a program's memory happens to lie is worth a per cent or two."""
+_WARM_UP = 10
+_PAIRS = 60
+"""Of slices in the life of two servers.  Then two new ones: where a program's memory happens to
+lie is worth a per cent or two, so pairs of one life are no independent measurements."""
 _START_S = 10.0
 """Longest time until a server answers."""
 
@@ -30,7 +32,7 @@ _SHIM_FLAG = 2
 
 
 class Median(NamedTuple):
-    """Of paired ratios, with its 95 % interval by ranks."""
+    """With its 95 % interval by ranks."""
 
     value: float
     low: float
@@ -69,11 +71,6 @@ class Server:
     port: int
     page: Path | None
 
-    def cpu_s(self) -> float:
-        """Processor time of its threads so far."""
-        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/schedstat")
-        return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
-
     def traced(self) -> int:
         """Activities that the shim has seen finish; 0 without it.
 
@@ -100,47 +97,59 @@ class Server:
         return sum(slot.activities for slot in page.slots.values())
 
 
-def server_overhead(tree: Path, pairs: int) -> dict[str, Median]:
+def server_overhead(tree: Path, lives: int) -> dict[str, Median]:
     """Fractions that the shim takes: of throughput, and in processor time of the server's.
 
-    Both servers run and are loaded in turn, in an order that changes with each pair, so that a
-    drift of the machine's speed meets both.  They share one core, and the load has another one:
-    else the scheduler's placing of three threads on two cores is most of what is measured.  Then
-    the server is what a block waits for, and its processor time what its throughput is made of.
+    Both servers run and are loaded in turn, a slice each, in an order that changes with each pair.
+    They share one core, and the load has another one: else the scheduler's placing of three threads
+    on two cores is most of what is measured.  Of each life the median pair counts.
+
+    Throughput is what users see, and as noisy as the load and the scheduler are.  The processor
+    time that the server's process spends on a request is the steadier measure of the same.
 
     Raises
     ------
     SystemExit
         If a server's threads went without the shim that should have had it, or the other way round.
     """
-    load = tree / "bench" / "bench_kv_load"
     page = Path(f"/dev/shm/pbox-benchmark-{os.getpid()}.page")  # noqa: S108 - its usual place
-    rates, costs = [], []
-    left = pairs
-    while left > 0:
+    lost, added = [], []
+    for _ in range(lives):
         with ExitStack() as servers:
             plain = servers.enter_context(memcached({}, None))
             shimmed = servers.enter_context(memcached(shim_environment(tree, str(page)), page))
-            for pair in range(min(left, _PAIRS_A_LIFE) + 1):
-                order = (plain, shimmed) if pair % 2 else (shimmed, plain)
-                seen = {each.port: _block(load, each) for each in order}
-                if pair:  # the first one warms up
-                    without, with_it = seen[plain.port], seen[shimmed.port]
-                    rates.append(1 - with_it[0] / without[0])
-                    costs.append(with_it[1] / without[1] - 1)
-        left -= _PAIRS_A_LIFE
-    return {"throughput": Median.of(rates), "cpu": Median.of(costs)}
+            pairs = _loaded(tree / "bench" / "bench_kv_load", plain, shimmed)
+        lost.append(median(1 - with_it.per_s() / without.per_s() for without, with_it in pairs))
+        added.append(median(with_it.cpu_s() / without.cpu_s() - 1 for without, with_it in pairs))
+    return {"throughput": Median.of(lost), "cpu": Median.of(added)}
 
 
-def _block(load: Path, server: Server) -> tuple[float, float]:
-    """Requests a second, and processor time of the server for each."""
-    traced, cpu_s = server.traced(), server.cpu_s()
+class _Slice(NamedTuple):
+    """What one server did while it was loaded."""
+
+    requests: int
+    taken_s: float
+    spent_s: float
+
+    def per_s(self) -> float:
+        """Requests."""
+        return self.requests / self.taken_s
+
+    def cpu_s(self) -> float:
+        """Processor time of a request."""
+        return self.spent_s / self.requests
+
+
+def _loaded(load: Path, plain: Server, shimmed: Server) -> list[tuple[_Slice, _Slice]]:
+    """Pairs of slices, of the server without the shim and the one with it."""
+    traced = shimmed.traced() + plain.traced()
+    of_each = [str(n) for each in (plain, shimmed) for n in (each.port, each.process.pid)]
+    rounds = str(_WARM_UP + _PAIRS)
     with _on_core(-1):
-        figures = run_json(load, str(server.port), str(_CONNECTIONS), str(_BLOCK_S))
-    cpu_s = server.cpu_s() - cpu_s
-    if server.page and server.traced() <= traced:
+        seen = run_json(load, str(_CONNECTIONS), str(_SLICE_MS), rounds, *of_each)["rounds"]
+    if shimmed.traced() + plain.traced() <= traced:
         raise SystemExit("the shim has traced nothing of what memcached did")
-    return figures["requests_per_s"], cpu_s / figures["requests"]
+    return [(_Slice(**without), _Slice(**with_it)) for without, with_it in seen[_WARM_UP:]]
 
 
 @contextmanager

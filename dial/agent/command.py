@@ -66,8 +66,8 @@ def main(argv: Sequence[str]) -> int:
         options = read_options(argv)
         with _log_to_stderr(logging.WARNING if options.once else logging.INFO), _signals_blocked():
             tree = Tree()
-            with _partition(options, tree) as targets, _charged_quotas(options, tree):
-                sampler = _sampler(options, tree, targets)
+            with _partition(options, tree) as services, _charged_quotas(options, tree):
+                sampler = _sampler(options, tree, services)
                 return _once(options, sampler) if options.once else _push(options, sampler)
     except SettingError as error:
         sys.stderr.write(f"dial agent: {error}\n")
@@ -76,7 +76,7 @@ def main(argv: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else 0
 
 
-def _sampler(options: Options, tree: Tree, targets: Collector[Any] | NoData) -> Sampler:
+def _sampler(options: Options, tree: Tree, services: Collector[Any] | NoData) -> Sampler:
     named = options.pids or options.pid_files or options.process_names
     processes = (
         Processes(tree, options.pids, options.pid_files, options.process_names) if named else None
@@ -98,10 +98,10 @@ def _sampler(options: Options, tree: Tree, targets: Collector[Any] | NoData) -> 
         absent["top_resource"] = deferral
     else:
         collectors.append(deferral)
-    if isinstance(targets, NoData):
-        absent["targets_missed_s"] = targets
+    if isinstance(services, NoData):
+        absent |= dict.fromkeys(("own_services_cores", "targets_missed_s"), services)
     else:
-        collectors.append(targets)
+        collectors.append(services)
     charge = _net_charge(options, tree)
     if isinstance(charge, NoData):
         absent |= dict.fromkeys(("net_softirq_cores", "net_softirq_shown_cores"), charge)
@@ -132,10 +132,11 @@ def _partition(options: Options, tree: Tree) -> Iterator[Collector[Any] | NoData
         yield NoData("--partition is not given" if options.partition is None else "--once")
         return
     # Most agents need neither it nor the memory that it takes.
-    from dial.partition.run import Targets, partitioning  # noqa: PLC0415
+    from dial.partition.own import OwnServices  # noqa: PLC0415
+    from dial.partition.run import partitioning  # noqa: PLC0415
 
     with partitioning(options.partition, tree, dry_run=options.partition_dry_run) as managed:
-        yield Targets(managed)
+        yield OwnServices(managed)
 
 
 def _deferral(options: Options, tree: Tree) -> Collector[Any] | NoData:
@@ -237,9 +238,8 @@ def _signals_blocked() -> Iterator[None]:
 
 @contextmanager
 def _log_to_stderr(least: int) -> Iterator[None]:
-    loggers = [
-        logging.getLogger(name) for name in ("dial.agent", "dial.netcharge", "dial.partition")
-    ]
+    parts = ("agent", "limits", "netcharge", "partition")
+    loggers = [logging.getLogger(f"dial.{part}") for part in parts]
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     levels = [logger.level for logger in loggers]

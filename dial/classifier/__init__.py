@@ -9,7 +9,9 @@
 :mod:`dial.classifier.tree`
     A decision tree read from a model, evaluated with missing signals.
 :mod:`dial.classifier.deferral`
-    The one class that is not the tree's: the application blocks itself.
+    What an application's waiting for itself costs it.
+:mod:`dial.classifier.own`
+    The classes that are not the tree's: what the tenant does to itself, by its own signals.
 :mod:`dial.classifier.symptom`
     Whether what a cause was named by still shows.
 """

@@ -1,4 +1,4 @@
-"""That an application blocks itself: the class *intra-app*, by the application's own signal.
+"""What an application's waiting for itself costs, by the application's own signal: *intra-app*.
 
 Problem
     A backend whose activities wait for one another (a lock, a pool, a ticket) is slow while its
@@ -18,9 +18,9 @@ Formula
         1 - lost = (1 - rho_bg) (1 - excess),      rho_bg = max(0, 1 - (1 - lost)/(1 - excess)).
 
 Rule
-    The class is intra-app when excess/(1 - excess), the interference level T_f beyond the usual,
-    is at least :data:`LEAST_LEVEL`, and either the tree names no hardware, or waiting explains
-    so much of what is lost that what is left of it is not worth calling a neighbour.
+    :mod:`dial.classifier.own` names the class.  Waiting is worth mentioning when
+    excess/(1 - excess), the interference level T_f beyond the usual, is at least
+    :data:`LEAST_LEVEL`.
 
 Regimes
     no signal
@@ -65,7 +65,7 @@ def excess(fraction: Measured, quiet: Measured) -> Measured:
     if isinstance(quiet, NoData):
         return quiet
     if quiet >= 1.0:
-        return NoData("all was waiting in quiet times too")
+        return NoData("nothing was left in quiet times either")
     return max(0.0, (fraction - quiet) / (1.0 - quiet))
 
 
@@ -80,24 +80,3 @@ def left_over(lost: float, excess: float) -> float:
     0.375
     """
     return 0.0 if excess >= lost else 1.0 - (1.0 - lost) / (1.0 - excess)
-
-
-def is_intra_app(excess: Measured, lost: Measured, *, hardware: bool, least_rho_bg: float) -> bool:
-    """Whether an interval is of the class intra-app.
-
-    Parameters
-    ----------
-    excess
-        See :func:`excess`.
-    lost
-        Share of the backend's capacity that is lost, whoever takes it.
-    hardware
-        Whether the tree names a resource.
-    least_rho_bg
-        What is worth calling a neighbour.
-    """
-    if isinstance(excess, NoData) or excess < LEAST_EXCESS:
-        return False
-    if not hardware:
-        return True
-    return not isinstance(lost, NoData) and left_over(lost, excess) < least_rho_bg

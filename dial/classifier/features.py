@@ -137,6 +137,7 @@ class Features(Mapping[str, Floats]):
         self._baseline = baseline
         self._now = now
         self._made: dict[str, Floats] = {}
+        self._expected: dict[str, Floats] = {}
 
     def __getitem__(self, name: str) -> Floats:
         if name not in self._made:
@@ -155,20 +156,24 @@ class Features(Mapping[str, Floats]):
             metric, least = _RATIOS[name]
             return self._ratio(metric, least * now.idle if metric == "t_c" else least)
         if name in _ODDS:
-            of = _odds(self._expected(_ODDS[name])) + LEAST_FRACTION
+            of = _odds(self.expected(_ODDS[name])) + LEAST_FRACTION
             return (_odds(now[_ODDS[name]]) + LEAST_FRACTION) / of
         if name in _EXCESSES:
-            return now[_EXCESSES[name]] - self._expected(_EXCESSES[name])
+            return now[_EXCESSES[name]] - self.expected(_EXCESSES[name])
         return now.errors_fraction if name == "errors_fraction" else now.retransmit_fraction
 
     def _ratio(self, metric: str, least: Floats | float) -> Floats:
         """Both with the least that means anything: 1 where nothing was expected nor seen."""
-        of = self._expected(metric) + least
+        of = self.expected(metric) + least
         ratio: Floats = (self._now[metric] + least) / np.where(of > 0.0, of, np.nan)
         return ratio
 
-    def _expected(self, metric: str) -> Floats:
-        return self._baseline.expected(metric, self._now.served_per_s)
+    def expected(self, metric: str) -> Floats:
+        """(n,) of a metric in quiet times, at the present load; NaN where nothing was learnt."""
+        if metric not in self._expected:
+            served_per_s = self._now.served_per_s
+            self._expected[metric] = self._baseline.expected(metric, served_per_s)
+        return self._expected[metric]
 
 
 class FeaturesOfOne(Mapping[str, Measured]):

@@ -10,10 +10,10 @@ import numpy as np
 from dial.columns import Floats
 from dial.queueing import idle_fraction
 
-LINES = ("cpu_time", "iowait", "io_pressure", "disk_busy", "t_c")
+LINES = ("cpu_time", "iowait", "io_pressure", "disk_busy", "t_c", "softirq")
 """Metrics that load explains, in the order of their columns."""
 
-MEANS = ("requests", "cpu_wait", "throttled", "memory_reload", "deferral")
+MEANS = ("requests", "cpu_wait", "throttled", "memory_reload", "deferral", "own_services")
 """Metrics that it does not explain."""
 
 WINDOW_FIELDS = ("requests", "errors", "rate_per_s", "served_per_s", "t_c_ms")
@@ -27,6 +27,9 @@ SAMPLE_FIELDS = (
     "throttled_fraction",
     "memory_reload_ns",
     "deferral_fraction",
+    "own_services_cores",
+    "net_softirq_cores",
+    "cpu_capacity_cores",
     "tcp_retransmits_per_s",
     "tcp_segments_out_per_s",
 )
@@ -49,6 +52,9 @@ _FIELD_OF = {
     "deferral": "deferral_fraction",
 }
 """Metrics that are a field of a sample as it is."""
+
+_PART_OF_THE_CPU = {"own_services": "own_services_cores", "softirq": "net_softirq_cores"}
+"""Those that are a field over what the VM may use."""
 
 
 class Metrics:
@@ -82,6 +88,8 @@ class Metrics:
             return self._windows["rate_per_s"]
         if name == "t_c":
             return self._windows["t_c_ms"] * self.idle
+        if name in _PART_OF_THE_CPU:
+            return self._part(_PART_OF_THE_CPU[name])
         return self._cpu_wait()
 
     @cached_property
@@ -98,6 +106,13 @@ class Metrics:
         waited = np.where(known.any(axis=0), np.where(known, waits, 0.0).sum(axis=0), np.nan)
         cpu_wait: Floats = waited / (self._samples["cpu_time_cores"] + LEAST_CORES)
         return cpu_wait
+
+    def _part(self, cores: str) -> Floats:
+        """As :func:`dial.classifier.own.part` has it."""
+        capacity = self._samples["cpu_capacity_cores"]
+        may_use = np.where(capacity > 0.0, capacity, np.nan)
+        part: Floats = np.minimum(1.0, self._samples[cores] / may_use)
+        return part
 
     @property
     def errors_fraction(self) -> Floats:

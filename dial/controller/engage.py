@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dial.classifier import Symptom, classify, deferral, symptom_of
+from dial.classifier import Symptom, classify, own, symptom_of
 from dial.controller.finding import Finding
-from dial.controller.look import Look, reading_of
+from dial.controller.look import Look, reading_of, used_part
 from dial.controller.policy import Policy
 from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, Siblings
 from dial.controller.state import Contention, Release
@@ -64,30 +64,32 @@ def find_cause(policy: Policy, look: Look) -> Finding:
 
 
 def cause_of(policy: Policy, look: Look) -> tuple[Cause, tuple[str, ...]]:
-    """The class of an interval, and what it was told by: the tree's, or that it blocks itself."""
+    """The class of an interval, and what it was told by: the tree's, or one of its own doing."""
     cause, path = classify(policy.tree, look.features)
-    excess = look.features[deferral.FEATURE]
-    if isinstance(excess, NoData) or excess < deferral.LEAST_EXCESS:
+    least = policy.guards.engage_rho_bg
+    if not own.excesses(look.features, least):
         return cause, path
     lost = lost_by(policy, look, Cause.INTRA_APP)
-    intra_app = deferral.is_intra_app(
-        excess,
+    found = own.own_cause(
+        look.features,
         lost if isinstance(lost, NoData) else lost.value,
+        used_part(look.seen),
         hardware=cause.costs_capacity,
-        least_rho_bg=policy.guards.engage_rho_bg,
+        least_rho_bg=least,
     )
-    if not intra_app or isinstance(look.seen.sample, NoData):
+    if found is None or isinstance(look.seen.sample, NoData):
         return cause, path
-    top = look.seen.sample.top_resource
-    waited = "" if isinstance(top, NoData) else f", most for {top}"
-    why = f"{deferral.FEATURE} {excess:.2f} >= {deferral.LEAST_EXCESS:.2f}: it waits for itself"
-    return Cause.INTRA_APP, (why + waited, *path)
+    feature, top = own.FEATURES[found], look.seen.sample.top_resource
+    most = f", most for {top}" if found is Cause.INTRA_APP and not isinstance(top, NoData) else ""
+    excess = f"{look.features[feature]:.2f} >= {own.least_excess(found, least):.2f}"
+    return found, (f"{feature} {excess}: {own.WHY[found]}{most}", *path)
 
 
 def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
     """What the cause shows by, beside what rho_bg is estimated from."""
-    if cause is Cause.INTRA_APP:
-        return Symptom(deferral.FEATURE, deferral.LEAST_EXCESS).step(look.features)
+    if cause.is_own_doing:
+        least = own.least_excess(cause, policy.guards.engage_rho_bg)
+        return Symptom(own.FEATURES[cause], least).step(look.features)
     return None if cause is Cause.LLC else symptom_of(policy.tree, look.features)
 
 
@@ -130,11 +132,11 @@ def engage(
     beside = siblings.by_t_x(look.row)
     if isinstance(beside, NoData):
         # Nothing to compare it with, so no load moves; that it is slow is no less true.
-        slow = suspicion.detected and found.cause is Cause.UNKNOWN
-        cause = Cause.UNKNOWN if slow else Cause.NONE
-        return Finding(cause, found.rho_bg, (*found.why, beside.reason)), None
-    # An application that says so itself need not look the same twice.
-    settled = found.cause is Cause.INTRA_APP or (
+        told = found.cause is Cause.UNKNOWN or found.cause.is_own_doing
+        cause = found.cause if suspicion.detected and told else Cause.NONE
+        return _without_load_moved(found, cause, beside.reason), None
+    # What is measured inside the VM need not look the same twice.
+    settled = found.cause.is_own_doing or (
         found.cause is suspicion.before and found.cause is not Cause.UNKNOWN
     )
     given_less = _passed_over(policy, beside, siblings.by_rate(look.row))
@@ -148,7 +150,7 @@ def engage(
         far_slower = "far slower than its siblings: load moves before the cause is known"
         why = (*found.why, *given_less, far_slower)
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
-        return blind, _contention(policy, suspicion, blind, beside.excess, tick=tick)
+        return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
     if not found.cause.costs_capacity:
         cause = found.cause if sure else Cause.NONE
         return Finding(cause, found.rho_bg, found.why), None
@@ -168,13 +170,32 @@ def engage(
     else:
         slower, shared = _beside_siblings(policy, look, found.cause, siblings, beside)
         if slower:
-            return found, _contention(policy, suspicion, found, found.rho_bg, tick=tick)
+            return found, _contention(policy, suspicion.release, found, found.rho_bg, tick=tick)
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
         if shared:
             # What all wait for, such as a row of one database, needs no neighbour and no load.
-            cause = found.cause if found.cause is Cause.INTRA_APP else Cause.LOAD
+            cause = found.cause if found.cause.is_own_doing else Cause.LOAD
             why_not = f"looks like {found.cause}, but its siblings are as slow"
-    return Finding(cause, found.rho_bg, (*found.why, why_not)), None
+    return _without_load_moved(found, cause, why_not), None
+
+
+def _without_load_moved(found: Finding, cause: Cause, why_not: str) -> Finding:
+    """What is held of a suspicion that is not acted on."""
+    rho_bg = found.rho_bg
+    if found.cause.is_own_doing and not cause.is_own_doing:
+        rho_bg = NoData(f"no neighbour: it looks like {found.cause}")
+    return Finding(cause, rho_bg, (*found.why, why_not))
+
+
+def asked(policy: Policy, look: Look, release: Release | None, *, tick: int) -> Contention | None:
+    """What a VM that cannot meet its own services' targets asks for, whatever its T_x is."""
+    part = look.features[own.ASKED]
+    if isinstance(part, NoData) or part <= 0.0:
+        return None
+    symptom = Symptom(own.ASKED, own.ASKED_A_MINUTE).step(look.features)
+    why = ("its services miss their targets whatever is moved among them",)
+    found = Finding(Cause.OWN_SERVICES, RhoBg(part, 0.0), why, symptom)
+    return _contention(policy, release, found, RhoBg(part, 0.0), tick=tick)
 
 
 def _beside_siblings(
@@ -201,11 +222,11 @@ def _passed_over(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) ->
 
 
 def _contention(
-    policy: Policy, suspicion: Suspicion, found: Finding, rho_bg: RhoBg, *, tick: int
+    policy: Policy, release: Release | None, found: Finding, rho_bg: RhoBg, *, tick: int
 ) -> Contention:
-    last, returns = suspicion.release, 0
-    if last is not None and tick - last.tick <= policy.guards.return_ticks:
-        returns = last.returns + 1
+    returns = 0
+    if release is not None and tick - release.tick <= policy.guards.return_ticks:
+        returns = release.returns + 1
     return Contention(
         found.cause,
         rho_bg,

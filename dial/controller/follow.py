@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dial.classifier import own
 from dial.controller.engage import cause_of, lost_by, symptom_beside
 from dial.controller.finding import Finding
 from dial.controller.guards import least_stay_ticks
@@ -86,7 +87,7 @@ def follow(
     contention = replace(
         contention,
         rho_bg=rho_bg,
-        in_use=_in_use(policy, contention, rho_bg),
+        in_use=max(_in_use(policy, contention, rho_bg), _asked(look)),
         gone=min(gone, _enough(policy)),
         read_tick=tick,
     )
@@ -102,6 +103,8 @@ def _refuted(
     tick: int,
 ) -> bool:
     """Whether all are slow, so that load was moved away from one for nothing."""
+    if _asked(look) > 0.0:
+        return False  # it is not by T_x that it asks
     if tick - contention.since_tick <= WINDOW_INTERVALS:
         # What is known of the siblings may be of the time before.
         return False
@@ -112,8 +115,9 @@ def _refuted(
 
 
 def _ended(contention: Contention) -> Finding:
-    if contention.cause is Cause.INTRA_APP:
-        return Finding(Cause.NONE, NoData("no neighbour was there"), ("the waiting has ended",))
+    if contention.cause.is_own_doing:
+        why = (own.ENDED[contention.cause],)
+        return Finding(Cause.NONE, NoData("no neighbour was there"), why)
     return Finding(Cause.NONE, contention.rho_bg, ("the neighbour is gone",))
 
 
@@ -181,6 +185,11 @@ def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg) -> float:
         return max(rho_bg.value, contention.in_use - _DECAY)
     surely = min(max(rho_bg.mean + _SURELY * rho_bg.sd, 0.0), 1.0)
     return max(rho_bg.value, min(contention.in_use, surely))
+
+
+def _asked(look: Look) -> float:
+    part = look.features[own.ASKED]
+    return 0.0 if isinstance(part, NoData) else part
 
 
 def _shows(contention: Contention) -> bool:

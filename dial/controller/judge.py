@@ -6,7 +6,7 @@ shifted away from the backend, because the symptoms it rests on fade with the lo
 refined, and finally ended, by the estimate of rho_bg alone.
 
 Detection and learning are of all backends at once; a cause is looked for one backend at a time, of
-those that are slow or that load was moved away from.
+those that are slow, that ask for load to move, or that it was moved away from.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from dial.classifier import Metrics
 from dial.columns import Bools, Floats
-from dial.controller.engage import Suspicion, engage, find_cause
+from dial.controller.engage import Suspicion, asked, engage, find_cause
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
 from dial.controller.history import WINDOW_INTERVALS, Witnesses
 from dial.controller.look import Look, Looks, own_utilisation, samples_of
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups, Siblings
-from dial.controller.state import Backends, Known, Release
+from dial.controller.state import Backends, Contention, Known, Release
 from dial.controller.verdict import verdicts_of
 from dial.detector import Signal
 from dial.estimator import learn_peak, peak_rps
@@ -46,6 +46,8 @@ def judge(
     peak = looks.peak_rps
     if quiet:
         known, peak = _learn(policy, known, looks, where=signal.calm)
+        # Who asks for load to move may be calm: its interval is read beside what it taught.
+        looks = looks.beside(known.curve)
     names, contentions = backends.names, dict(backends.contentions)
     contended = np.array([name in contentions for name in names], np.bool_)
     at_ease = signal.calm & ~np.isnan(looks.windows["t_x_ms"]) & ~contended
@@ -67,11 +69,10 @@ def judge(
     )
 
     judged: dict[int, tuple[Look, Finding]] = {}
-    for look in looks.into(np.flatnonzero(contended | signal.above)):
+    for look in looks.into(np.flatnonzero(contended | signal.above | looks.asks)):
         row, name = look.row, names[look.row]
         contention, suspect = contentions.pop(name, None), suspects.pop(name, None)
         if contention is None:
-            looks_like = find_cause(policy, look)
             suspicion = Suspicion(
                 likely=bool(signal.likely[row]),
                 detected=bool(signal.detected[row]),
@@ -79,8 +80,10 @@ def judge(
                 uneasy_intervals=int(uneasy_intervals[row]),
                 release=releases.get(name),
             )
-            finding, after = engage(policy, look, looks_like, suspicion, siblings, tick=tick)
-            suspect = looks_like.cause
+            above = bool(signal.above[row])
+            finding, after, suspect = _look_into(
+                policy, look, suspicion, siblings, above=above, tick=tick
+            )
         else:
             finding, after, suspect = follow(
                 policy,
@@ -104,6 +107,29 @@ def judge(
     known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
     backends = Backends(names, known, contentions, suspects, releases)
     return backends, verdicts_of(policy, looks, signal, peak, judged)
+
+
+def _look_into(
+    policy: Policy,
+    look: Look,
+    suspicion: Suspicion,
+    siblings: Siblings,
+    *,
+    above: bool,
+    tick: int,
+) -> tuple[Finding, Contention | None, Cause | None]:
+    """Why a backend is slow, or asks for load to move: what is held of it, and its class."""
+    finding, suspect = Finding(Cause.NONE, NoData("not slower than expected")), suspicion.before
+    contention = None
+    if above:
+        found = find_cause(policy, look)
+        finding, contention = engage(policy, look, found, suspicion, siblings, tick=tick)
+        suspect = found.cause
+    if contention is None:
+        contention = asked(policy, look, suspicion.release, tick=tick)
+        if contention is not None:
+            finding = Finding(contention.cause, contention.rho_bg, contention.evidence)
+    return finding, contention, suspect
 
 
 def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple[Known, Signal]:

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, deferral
+from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, deferral, own
 from dial.classifier.metrics import SAMPLE_FIELDS, WINDOW_FIELDS
-from dial.columns import Floats, Ints, column, table
+from dial.columns import Bools, Floats, Ints, column, table
 from dial.controller.history import Read
 from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.policy import Policy
@@ -40,6 +40,7 @@ _DRAINS = 1.25
 a backlog that load has left it is 1.5 to 5."""
 
 _WINDOW = tuple(dict.fromkeys((*WINDOW_FIELDS, "t_x_ms", "t_x_requests")))
+_SAMPLE = (*UTILISATION_FIELDS, "targets_missed_s")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,6 +57,8 @@ class Looks:
         (n,) r_i as configured, and as it is known; NaN where it is not.
     utilisation, rho_fg
         (n,) the backends' own utilisation as measured, and as it is known; NaN where it is not.
+    asks
+        (n,) whether the VM asks for load to move: its own services miss their targets.
     baseline, curve
         Their quiet past.
     read
@@ -70,6 +73,7 @@ class Looks:
     peak_rps: Floats
     utilisation: Floats
     rho_fg: Floats
+    asks: Bools
     baseline: QuietBaseline
     curve: QuietCurve
     read: Read
@@ -85,13 +89,16 @@ class Looks:
         samples, rho_fg = samples_of(seen), self.rho_fg[rows]
         baseline = self.baseline.take(rows)
         features = Features(baseline, Metrics(windows, samples, rho_fg))
-        quiet = baseline.expected("deferral", windows["rate_per_s"]).tolist()
         looks = []
         for at, (row, each) in enumerate(zip(rows.tolist(), seen, strict=True)):
-            beside = {deferral.FEATURE: _deferral_excess(each, quiet[at])}
+            beside = _own_doing(each, features, at)
             of = FeaturesOfOne(features, baseline, at, each.window, each.sample, beside=beside)
             looks.append(Look(self, row, each, rho_fg_of(self, row), of))
         return looks
+
+    def beside(self, curve: QuietCurve) -> Looks:
+        """The same beside what is known of Eq. 1 by now."""
+        return replace(self, curve=curve, _scales_ms={})
 
     def scale_ms(self, shape: TailCurve) -> Floats:
         """(n,) T_x of the idle backends, by a shape of Eq. 1; NaN where it is not known."""
@@ -115,7 +122,8 @@ class Look:
     rho_fg
         The backend's own utilisation.
     features
-        By name (:data:`dial.classifier.FEATURES`), and :data:`dial.classifier.deferral.FEATURE`.
+        By name (:data:`dial.classifier.FEATURES`, :data:`dial.classifier.own.FEATURES`), and
+        :data:`dial.classifier.own.ASKED`.
     """
 
     looks: Looks
@@ -135,15 +143,30 @@ def samples_of(seen: Sequence[BackendObservation]) -> dict[str, Floats]:
     return table([b.sample for b in seen], SAMPLE_FIELDS)
 
 
-def _deferral_excess(seen: BackendObservation, quiet: float) -> Measured:
+def _own_doing(seen: BackendObservation, features: Features, row: int) -> dict[str, Measured]:
+    """What the VM loses to the tenant itself beyond the usual, and what it asks for."""
     sample = seen.sample
     if isinstance(sample, NoData):
-        return sample
-    if isinstance(sample.deferral_fraction, NoData):
-        return sample.deferral_fraction
-    if math.isnan(quiet):
-        return NoData("no quiet interval learnt")
-    return deferral.excess(sample.deferral_fraction, quiet)
+        return {**dict.fromkeys(own.FEATURES.values(), sample), own.ASKED: 0.0}
+
+    def beyond(metric: str, part: Measured) -> Measured:
+        if isinstance(part, NoData):
+            return part
+        usual = float(features.expected(metric)[row])
+        if math.isnan(usual):
+            return NoData("no quiet interval learnt")
+        return deferral.excess(part, usual)
+
+    asked = own.asked_part(sample.targets_missed_s)
+    taken = beyond("own_services", own.part(sample.own_services_cores, sample))
+    if asked > 0.0:
+        taken = asked if isinstance(taken, NoData) else max(taken, asked)
+    return {
+        deferral.FEATURE: beyond("deferral", sample.deferral_fraction),
+        own.OWN_SERVICES: taken,
+        own.SOFTIRQ: beyond("softirq", own.part(sample.net_softirq_cores, sample)),
+        own.ASKED: asked,
+    }
 
 
 def look_at(policy: Policy, known: Known, observation: Observation, *, quiet: bool) -> Looks:
@@ -158,7 +181,7 @@ def look_at(policy: Policy, known: Known, observation: Observation, *, quiet: bo
     """
     seen = observation.backends
     windows = table([b.window for b in seen], _WINDOW)
-    samples = table([b.sample for b in seen], UTILISATION_FIELDS)
+    samples = table([b.sample for b in seen], _SAMPLE)
     configured_rps = column(policy.peak_rps.get(b.name, math.nan) for b in seen)
     peak = peak_rps(known.peak, configured_rps)
     used = utilisation(samples)
@@ -181,6 +204,7 @@ def look_at(policy: Policy, known: Known, observation: Observation, *, quiet: bo
         peak,
         used,
         rho_fg,
+        samples["targets_missed_s"] > 0.0,
         known.baseline,
         known.curve,
         read,
@@ -211,6 +235,13 @@ def rho_fg_of(looks: Looks, row: int) -> Measured:
     """One backend's own utilisation, or why it is not known."""
     rho_fg = float(looks.rho_fg[row])
     return why_no_utilisation(looks.seen[row].sample) if math.isnan(rho_fg) else rho_fg
+
+
+def used_part(seen: BackendObservation) -> Measured:
+    """The part of its CPU that the VM uses, packets included."""
+    if isinstance(seen.sample, NoData):
+        return seen.sample
+    return own.part(seen.sample.cpu_time_cores, seen.sample)
 
 
 def drains(seen: BackendObservation) -> bool:

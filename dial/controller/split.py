@@ -221,6 +221,9 @@ def _target(
     if len(known) < len(peaks):
         return _Target(proportional_shares(pool.base * pool.left), None)
     throughput_per_s = np.array(known) * pool.left
+    if policy.strategies.split == "proportional":
+        # No throughputs for the weights' meaning: the capacity itself is the weight.
+        return _Target(proportional_shares(throughput_per_s), None)
     floor = floor_share(policy.guards.floor_share, len(pool.seen), policy.percentile)
     peak_per_s = arrivals.peak_per_s
     overload = arrivals.mean_per_s >= float(throughput_per_s.sum())

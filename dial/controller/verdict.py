@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from dial.classifier import deferral
+from dial.classifier import own
 from dial.columns import Floats
 from dial.controller.engage import lost_by
 from dial.controller.finding import Finding
-from dial.controller.look import Look, Looks, rho_fg_of
+from dial.controller.look import Look, Looks, rho_fg_of, used_part
 from dial.controller.policy import Policy
 from dial.detector import Signal
 from dial.estimator import NO_PEAK, RhoBg
@@ -61,19 +61,21 @@ def verdicts_of(
 
 
 def _taken_by_a_neighbour(policy: Policy, look: Look, finding: Finding) -> Measured:
-    """rho_bg: what is lost, without what the application's waiting for itself explains of it."""
+    """rho_bg: what is lost, without what the tenant's own doing explains of it."""
     if isinstance(finding.rho_bg, NoData):
         return finding.rho_bg
-    if finding.cause is not Cause.INTRA_APP:
+    if not finding.cause.is_own_doing:
         return finding.rho_bg.value
     # Both of this interval: what was lost before says nothing of what is waited for now.
     lost = lost_by(policy, look, finding.cause)
-    excess = look.features[deferral.FEATURE]
+    excess = look.features[own.FEATURES[finding.cause]]
     if isinstance(excess, NoData):
         return excess
-    if excess < deferral.LEAST_EXCESS:
-        return NoData("the waiting has ended, and T_x may be of requests from before")
-    return lost if isinstance(lost, NoData) else deferral.left_over(lost.value, excess)
+    if excess < own.least_excess(finding.cause, policy.guards.engage_rho_bg):
+        return NoData(f"{own.ENDED[finding.cause]}, and T_x may be of requests from before")
+    if isinstance(lost, NoData):
+        return lost
+    return own.left_over(finding.cause, lost.value, excess, used_part(look.seen))
 
 
 def _slow(t_x: str, t_x_ms: Measured, expected_ms: Measured) -> str:
@@ -91,6 +93,6 @@ def _why(finding: Finding) -> tuple[str, ...]:
     if why and finding.cause.costs_capacity:
         why[0] = f"{finding.cause.upper()}: {why[0]}"
     if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:
-        lost = "capacity lost" if finding.cause is Cause.INTRA_APP else "rho_bg"
+        lost = "capacity lost" if finding.cause.is_own_doing else "rho_bg"
         why.append(f"{lost} {finding.rho_bg.value:.2f} +- {finding.rho_bg.sd:.2f}")
     return tuple(why)

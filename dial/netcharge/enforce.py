@@ -12,24 +12,15 @@ tenth at most, and what a group ran too long is taken off its next quota.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from threading import Event, Thread
 
-from dial import bpf
-from dial.agent.cgroups import Group
-from dial.agent.counters import parse_count, parse_keyed
-from dial.agent.files import Tree, Unavailable
-from dial.agent.loop import next_deadline_s
-from dial.errors import LimitError
+from dial.agent.files import Unavailable
+from dial.limits.knobs import Knob
+from dial.limits.limiter import Limiter
 from dial.netcharge.ingress import Ingress
 from dial.netcharge.iron import Account, period
 from dial.netcharge.softirq import Counts, Softirqs, charge_ns
-from dial.partition.journal import Journal, Limits
-from dial.partition.knobs import Knob
-
-_log = logging.getLogger(__name__)
 
 PERIOD_S = 0.2
 """Twenty of the kernel's own, see above."""
@@ -57,7 +48,7 @@ class Charged:
 
 
 class Enforcer:
-    """Charges until told to stop.
+    """Charges.
 
     Parameters
     ----------
@@ -67,8 +58,8 @@ class Enforcer:
         Counts for the same.
     ingress
         Drops, if it is possible here.
-    limits, journal
-        Write quotas, and remember the configured ones.
+    limiter
+        Writes quotas, and remembers the configured ones.
     context_is_accounted
         See :func:`dial.netcharge.collect.context_is_accounted`.
     monotonic_s
@@ -80,8 +71,7 @@ class Enforcer:
         groups: Mapping[str, Charged],
         softirqs: Softirqs,
         ingress: Ingress | None,
-        limits: Limits,
-        journal: Journal,
+        limiter: Limiter,
         *,
         context_is_accounted: bool,
         monotonic_s: Callable[[], float],
@@ -89,8 +79,7 @@ class Enforcer:
         self._groups = groups
         self._softirqs = softirqs
         self._ingress = ingress
-        self._limits = limits
-        self._journal = journal
+        self._limiter = limiter
         self._accounted = context_is_accounted
         self._monotonic_s = monotonic_s
         self._accounts = {
@@ -98,26 +87,16 @@ class Enforcer:
             for name, group in groups.items()
         }
         self._last: tuple[float, Counts, dict[str, int]] | None = None
-        self._recorded: set[str] = set()
         self._written: dict[str, float] = {}
-        self._ended = Event()
-        self._thread: Thread | None = None
 
     @property
     def accounts(self) -> Mapping[str, Account]:
         """Of each group, in ns."""
         return self._accounts
 
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread = Thread(target=self._run, name="net-charge", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, and put the configured quotas back."""
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+    def begin(self) -> None:
+        """Read the counters for the first time; raises as :meth:`once`."""
+        self.once()
 
     def once(self) -> None:
         """Charge for the time since the last call.
@@ -150,65 +129,23 @@ class Enforcer:
 
     def put_back(self) -> None:
         """Put the configured quotas back, and drop nothing any more."""
-        for complaint in self._journal.undo():
-            _log.error("net-charge: not put back: %s", complaint)
-        self._journal.close()
+        self._limiter.put_back()
         self._softirqs.close()
         if self._ingress is not None:
             self._ingress.close()
 
-    def _run(self) -> None:
-        start_s = self._monotonic_s()
-        try:
-            while True:
-                now_s = self._monotonic_s()
-                if self._ended.wait(next_deadline_s(start_s, PERIOD_S, now_s) - now_s):
-                    break
-                self.once()
-        except (LimitError, bpf.BpfError) as error:
-            _log.error("net-charge: %s; quotas are no longer charged", error)
-        # A defect must not leave quotas behind; it is logged, and the agent goes on sampling.
-        except Exception:  # noqa: BLE001 - see above
-            _log.exception("net-charge: defect; quotas are no longer charged")
-        finally:
-            self.put_back()
-
     def _put(self, name: str, cores: float) -> None:
+        group = self._groups[name]
         # A difference that the kernel would not notice is not worth a new period.
-        if abs(self._written.get(name, self._groups[name].quota_cores) - cores) < 0.01 * cores:
+        if abs(self._written.get(name, group.quota_cores) - cores) < 0.01 * cores:
             return
-        knob = self._groups[name].knob
-        try:
-            if name not in self._recorded:
-                self._journal.record(knob.restoring())
-                self._recorded.add(name)
-            for write in knob.writes(cores):
-                self._limits.write(write)
-        except (Unavailable, FileNotFoundError):
-            self._written.pop(name, None)  # the group has gone; it may come back
-        else:
+        if self._limiter.set(group.knob, cores):
             self._written[name] = cores
+        else:
+            self._written.pop(name, None)  # the group has gone; it may come back
 
     def _used_ns(self, name: str) -> int:
         try:
             return self._groups[name].used_ns()
         except Unavailable:
             return 0
-
-
-def used_ns(tree: Tree, group: Group) -> int:
-    """Return a group's CPU time so far, by its own accounts.
-
-    Raises
-    ------
-    Unavailable
-        If the kernel does not count it.
-    """
-    if directory := group.v1("cpuacct"):
-        where = f"{directory}/cpuacct.usage"
-        return parse_count(tree.read(where).strip(), where)
-    where = f"{group.v2() or ''}/cpu.stat"
-    counts = parse_keyed(tree.read(where), where)
-    if "usage_usec" not in counts:
-        raise Unavailable(f"{where}: no usage_usec line")
-    return counts["usage_usec"] * 1_000

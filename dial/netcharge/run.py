@@ -14,16 +14,18 @@ from dial.agent.capacity import quota_cores_v1, quota_cores_v2
 from dial.agent.cgroups import MOUNTINFO, Group, parse_mountinfo
 from dial.agent.files import Tree, Unavailable
 from dial.errors import LimitError, SettingError
+from dial.limits.cpu_time import used_ns
+from dial.limits.guardian import guarded
+from dial.limits.journal import Journal, Limits
+from dial.limits.knobs import Resource, probe
+from dial.limits.limiter import Limiter
+from dial.limits.periodic import acting
+from dial.limits.qdisc import remove_qdisc
 from dial.netcharge.collect import context_is_accounted
-from dial.netcharge.enforce import Charged, Enforcer, used_ns
+from dial.netcharge.enforce import PERIOD_S, Charged, Enforcer
 from dial.netcharge.ingress import Ingress
 from dial.netcharge.settings import ChargeSettings, read_settings
 from dial.netcharge.softirq import Softirqs
-from dial.partition.egress import remove_qdisc
-from dial.partition.guardian import guarded
-from dial.partition.journal import Journal, Limits
-from dial.partition.knobs import probe
-from dial.partition.resources import Resource
 from dial.types import NoData
 
 _log = logging.getLogger(__name__)
@@ -50,12 +52,8 @@ def charging(path: str, tree: Tree) -> Iterator[Enforcer]:
         made = enforcer(settings, tree)
     except (LimitError, Unavailable, bpf.BpfError) as error:
         raise SettingError(f"--net-charge-quotas: {error}") from error
-    with guarded(settings.journal):
-        made.start()
-        try:
-            yield made
-        finally:
-            made.stop()
+    with guarded(settings.journal), acting("net-charge", made, PERIOD_S, time.monotonic):
+        yield made
 
 
 def enforcer(settings: ChargeSettings, tree: Tree) -> Enforcer:
@@ -69,8 +67,7 @@ def enforcer(settings: ChargeSettings, tree: Tree) -> Enforcer:
         If the journal, a group or eBPF cannot be used.
     """
     mounts = parse_mountinfo(tree.read(MOUNTINFO))
-    within = {*mounts.v1.values()} | ({mounts.v2} if mounts.v2 else set())
-    limits = Limits(sorted(f"{mount}/{settings.subtree}" for mount in within))
+    limits = Limits.below(mounts, settings.subtree)
     journal = Journal.emptied(Path(settings.journal), limits, remove_qdisc)
     try:
         names = {name: Group(mounts, f"{settings.subtree}/{name}") for name in settings.ports}
@@ -86,8 +83,7 @@ def enforcer(settings: ChargeSettings, tree: Tree) -> Enforcer:
         groups,
         softirqs,
         _ingress(settings),
-        limits,
-        journal,
+        Limiter(limits, journal),
         context_is_accounted=context_is_accounted(),
         monotonic_s=time.monotonic,
     )

@@ -32,7 +32,7 @@ class ChargeSettings:
     subtree
         The cgroup whose children are charged.
     journal
-        See :mod:`dial.partition.journal`.
+        See :mod:`dial.limits.journal`.
     device
         Where packets are dropped, if they are.
     ports

@@ -5,10 +5,8 @@ tenant can mend on the spot.  This part of the agent is off unless asked for (``
 
 The way of a decision: :mod:`~dial.partition.latency` and :mod:`~dial.partition.groups` say how
 each service does, :mod:`~dial.partition.parties` (with :mod:`~dial.partition.wheels` and
-:mod:`~dial.partition.bandwidth`) decides what moves from whom to whom, pure,
-:mod:`~dial.partition.knobs` says which files that is, and :mod:`~dial.partition.journal` records
-what was there before it is written.  :mod:`~dial.partition.manager` does it twice a second, and
-:mod:`~dial.partition.guardian` undoes it when the agent is killed.
+:mod:`~dial.partition.bandwidth`) decides what moves from whom to whom, pure, and
+:mod:`~dial.partition.manager` does it twice a second.  :mod:`dial.limits` writes and undoes.
 
 Source: Chen, Delimitrou, Martinez, *PARTIES: QoS-Aware Resource Partitioning for Multiple
 Interactive Services*, ASPLOS 2019.

@@ -16,14 +16,16 @@ from urllib.parse import urlsplit
 from dial.agent.cgroups import MOUNTINFO, Group, Hierarchies, parse_mountinfo
 from dial.agent.files import Tree, Unavailable
 from dial.errors import LimitError, SettingError
-from dial.partition.egress import Egress, remove_qdisc
+from dial.limits.journal import Journal, Limits
+from dial.limits.knobs import Knob, Resource, probe
+from dial.limits.limiter import Limiter
+from dial.limits.qdisc import remove_qdisc
+from dial.partition.egress import Egress
 from dial.partition.groups import GroupUse, available_bytes, subtree_cores
-from dial.partition.journal import Journal, Limits
-from dial.partition.knobs import Knob, probe
 from dial.partition.latency import Histogram, Log, Source, Window
 from dial.partition.manager import Managed, Manager
 from dial.partition.parties import start
-from dial.partition.resources import Machine, Resource, Service, Units, fair
+from dial.partition.resources import Machine, Service, Units, fair
 from dial.partition.settings import (
     LogSettings,
     MetricsSettings,
@@ -65,7 +67,7 @@ def manager(settings: PartitionSettings, tree: Tree, *, dry_run: bool, root: str
     """
     hierarchies = _hierarchies(tree)
     journal = None
-    limits = Limits(_directories(hierarchies, settings.subtree), root)
+    limits = Limits.below(hierarchies, settings.subtree, root)
     if not dry_run:
         journal = Journal.emptied(Path(root) / settings.journal.lstrip("/"), limits, remove_qdisc)
     try:
@@ -83,6 +85,7 @@ def manager(settings: PartitionSettings, tree: Tree, *, dry_run: bool, root: str
                 _source(service),
                 uses[service.name],
                 {resource: knobs[service.name][resource] for resource in machine.totals},
+                service.balanced,
             )
             for service in settings.services
         ]
@@ -99,7 +102,7 @@ def manager(settings: PartitionSettings, tree: Tree, *, dry_run: bool, root: str
         state,
         services,
         limits,
-        journal=journal,
+        limiter=None if journal is None else Limiter(limits, journal),
         egress=egress,
         monotonic_s=time.monotonic,
         draw=Random().random,  # noqa: S311 - which resource to try first
@@ -111,11 +114,6 @@ def _hierarchies(tree: Tree) -> Hierarchies:
         return parse_mountinfo(tree.read(MOUNTINFO))
     except Unavailable as error:
         raise SettingError(f"--partition: {error}") from error
-
-
-def _directories(hierarchies: Hierarchies, subtree: str) -> list[str]:
-    mounts = {*hierarchies.v1.values()} | ({hierarchies.v2} if hierarchies.v2 else set())
-    return sorted(f"{mount}/{subtree}" for mount in mounts)
 
 
 def _knobs(

@@ -13,22 +13,17 @@ A root qdisc that somebody has configured is never replaced.
 from __future__ import annotations
 
 import os
-import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from dial import bpf
 from dial.errors import LimitError
+from dial.limits.journal import Journal
+from dial.limits.qdisc import HANDLE, root_handle, tc
 from dial.partition.bandwidth import UNITS, adjust
-from dial.partition.journal import Journal
-
-HANDLE = 0xD1A1
-"""Major number of our qdisc, by which it is known again."""
 
 _ROOT, _OTHERS, _FIRST = 1, 2, 0x10
 _PRIORITY_OFFSET = 32
 """Of ``priority`` in ``struct __sk_buff``."""
-
-_TC_TIMEOUT_S = 5.0
 
 
 class Egress:
@@ -105,7 +100,7 @@ class Egress:
 
     def _make(self, bits_per_s: float) -> None:
         base, all_bits = ("dev", self._device), f"{bits_per_s:.0f}bit"
-        _tc(
+        tc(
             "qdisc",
             "add",
             *base,
@@ -117,12 +112,12 @@ class Egress:
             f"{_OTHERS:x}",
         )
         top = f"{HANDLE:x}:{_ROOT:x}"
-        _tc(
+        tc(
             *("class", "add", *base, "parent", f"{HANDLE:x}:", "classid", top),
             *("htb", "rate", all_bits, "ceil", all_bits),
         )
         # What belongs to no service (ssh, this agent) is never shut out.
-        _tc(
+        tc(
             *("class", "add", *base, "parent", top, "classid", f"{HANDLE:x}:{_OTHERS:x}"),
             *("htb", "rate", f"{self._unit_bits:.0f}bit", "ceil", all_bits),
         )
@@ -131,13 +126,13 @@ class Egress:
 
     def _class(self, verb: str, name: str, units: int) -> None:
         rate = f"{units * self._unit_bits:.0f}bit"
-        _tc(
+        tc(
             *("class", verb, "dev", self._device, "parent", f"{HANDLE:x}:{_ROOT:x}"),
             *("classid", f"{HANDLE:x}:{self._classes[name]:x}", "htb", "rate", rate, "ceil", rate),
         )
 
     def _bytes_sent(self) -> dict[str, int]:
-        sent = parse_classes(_tc("-s", "class", "show", "dev", self._device))
+        sent = parse_classes(tc("-s", "class", "show", "dev", self._device))
         try:
             return {n: sent[f"{HANDLE:x}:{minor:x}"] for n, minor in self._classes.items()}
         except KeyError as error:
@@ -161,44 +156,3 @@ def parse_classes(text: str) -> dict[str, int]:
         elif words[:1] == ["Sent"] and len(words) > 1 and words[1].isdigit() and name:
             sent[name] = int(words[1])
     return sent
-
-
-def root_handle(device: str) -> int:
-    """Return the major number of the device's root qdisc; 0 for the kernel's own.
-
-    Raises
-    ------
-    LimitError
-        If tc is missing, or knows no such device.
-    """
-    for line in _tc("qdisc", "show", "dev", device).splitlines():
-        words = line.split()
-        if "root" in words:
-            return int(words[2].rstrip(":"), 16)
-    return 0
-
-
-def remove_qdisc(device: str) -> None:
-    """Remove our root qdisc; one that is not ours stays, and none is well too.
-
-    Raises
-    ------
-    LimitError
-        If tc refuses.
-    """
-    if root_handle(device) == HANDLE:
-        _tc("qdisc", "del", "dev", device, "root")
-
-
-def _tc(*words: str) -> str:
-    command: Sequence[str] = ("tc", *words)
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TC_TIMEOUT_S, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise LimitError(f"{' '.join(command)}: {error}") from error
-    if done.returncode:
-        said = done.stderr.strip().splitlines()
-        raise LimitError(f"{' '.join(command)}: {said[0] if said else done.returncode}")
-    return done.stdout

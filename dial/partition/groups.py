@@ -8,6 +8,7 @@ from dial.agent.capacity import parse_cpu_list, quota_cores_v1, quota_cores_v2
 from dial.agent.cgroups import Group, Hierarchies
 from dial.agent.counters import parse_count, parse_keyed
 from dial.agent.files import Tree, Unavailable, Vanished
+from dial.limits import cpu_time
 
 _ONLINE = "/sys/devices/system/cpu/online"
 _MEMINFO = "/proc/meminfo"
@@ -26,9 +27,18 @@ class GroupUse:
 
     def __init__(self, tree: Tree, group: Group) -> None:
         self._tree = tree
+        self._group = group
         self._memory_v1 = group.v1("memory")
         self._disk_v1 = group.v1("blkio")
         self._unified = group.v2()
+
+    def cpu_ns(self) -> int:
+        """CPU time; raises :class:`Unavailable`."""
+        return cpu_time.used_ns(self._tree, self._group)
+
+    def throttled_ns(self) -> int:
+        """For how long its share kept it from running; raises :class:`Unavailable`."""
+        return cpu_time.throttled_ns(self._tree, self._group)
 
     def memory_bytes(self) -> int:
         """Memory that cannot be dropped: anonymous and shared pages, not the page cache.

@@ -1,7 +1,6 @@
 """Twice a second: how each service does, what moves, and the limits that follow.
 
-The only place of this package that waits.  Whatever goes wrong in it (a limit that the kernel
-refuses, a defect) ends the partition, not the agent, and puts every limit back.
+:mod:`dial.limits.periodic` has the thread, and what happens when something goes wrong.
 """
 
 from __future__ import annotations
@@ -9,18 +8,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from threading import Event, Thread
 
 from dial.agent.files import Unavailable
-from dial.agent.loop import next_deadline_s
-from dial.errors import LimitError
+from dial.limits.journal import Limits
+from dial.limits.knobs import Knob, Resource
+from dial.limits.limiter import Limiter
 from dial.partition.egress import Egress
 from dial.partition.groups import GroupUse
-from dial.partition.journal import Journal, Limits
-from dial.partition.knobs import Knob
 from dial.partition.latency import Source, Window
 from dial.partition.parties import Decision, Reading, State, step
-from dial.partition.resources import Machine, Resource
+from dial.partition.resources import Machine
 from dial.types import Measured, NoData
 
 _log = logging.getLogger(__name__)
@@ -45,6 +42,8 @@ class Managed:
         Of its cgroup.
     knobs
         By resource that is divided.
+    balanced
+        Whether the balancer's requests are for it.
     """
 
     name: str
@@ -52,10 +51,11 @@ class Managed:
     source: Source | None
     use: GroupUse
     knobs: Mapping[Resource, Knob]
+    balanced: bool
 
 
 class Manager:
-    """Decides and writes until told to stop.
+    """Decides and writes.
 
     Parameters
     ----------
@@ -68,10 +68,9 @@ class Manager:
     services
         The same as the machine's.
     limits
-        Writes.
-    journal
-        Remembers what was there; ``None`` for a dry run, which says what it would do and writes
-        nothing.
+        Which files may be written.
+    limiter
+        Writes them; ``None`` for a dry run, which says what it would do and writes nothing.
     egress
         Adjusts shares of a network device, if they are divided.
     monotonic_s
@@ -88,7 +87,7 @@ class Manager:
         services: Sequence[Managed],
         limits: Limits,
         *,
-        journal: Journal | None,
+        limiter: Limiter | None,
         egress: Egress | None,
         monotonic_s: Callable[[], float],
         draw: Callable[[], float],
@@ -98,17 +97,15 @@ class Manager:
         self._state = state
         self._services = services
         self._limits = limits
-        self._journal = journal
+        self._limiter = limiter
         self._egress = egress
         self._monotonic_s = monotonic_s
         self._draw = draw
-        self._recorded: set[tuple[str, Resource]] = set()
         self._applied: dict[tuple[str, Resource], int] = {}
         self._read_at_start: dict[str, int] = {}
         self._said = ""
         self._complained: set[str] = set()
-        self._ended = Event()
-        self._thread: Thread | None = None
+        self._ended = False
 
     @property
     def state(self) -> State:
@@ -118,25 +115,21 @@ class Manager:
     def missed_s(self) -> Measured:
         """For how long targets have been missed that partitioning could not meet.
 
-        Raises nothing.  0 while all are met, or while there is hope: before the last resort.
+        0 while no load has to go: all are met, or there still is hope.
         """
-        if self._ended.is_set():
+        if self._ended:
             return NoData("the partition has ended, see the agent's log")
-        state = self._state
-        if state.relief is None or state.missed_since_s is None:
-            return 0.0
-        return max(0.0, self._monotonic_s() - state.missed_since_s)
+        return self._state.missed_s
 
-    def start(self) -> None:
-        """Begin, in a thread of its own."""
-        self._thread = Thread(target=self._run, name="partition", daemon=True)
-        self._thread.start()
+    @property
+    def services(self) -> Sequence[Managed]:
+        """All of them."""
+        return self._services
 
-    def stop(self) -> None:
-        """End, and put every limit back."""
-        self._ended.set()
-        if self._thread is not None:
-            self._thread.join()
+    def begin(self) -> None:
+        """Divide as the first state says; raises as :meth:`once`."""
+        if self._limiter is not None:
+            self._apply(self._limiter)
 
     def once(self) -> None:
         """Read, decide and write once.
@@ -149,7 +142,7 @@ class Manager:
         now_s = self._monotonic_s()
         readings = {service.name: self._reading(service, now_s) for service in self._services}
         decision = step(self._machine, self._state, readings, now_s, self._draw())
-        if self._journal is None:
+        if self._limiter is None:
             self._tell(decision)
             return
         if decision.moves:
@@ -161,38 +154,17 @@ class Manager:
                 decision.state.relief,
             )
         self._state = decision.state
-        self._apply()
+        self._apply(self._limiter)
         if self._egress is not None:
             self._egress.adjust(INTERVAL_S)
 
     def put_back(self) -> None:
         """Put every limit back."""
-        self._ended.set()
-        if self._journal is None:
-            return
-        for complaint in self._journal.undo():
-            _log.error("partition: not put back: %s", complaint)
-        self._journal.close()
+        self._ended = True
+        if self._limiter is not None:
+            self._limiter.put_back()
         if self._egress is not None:
             self._egress.close()
-
-    def _run(self) -> None:
-        start_s = self._monotonic_s()
-        try:
-            if self._journal is not None:
-                self._apply()
-            while True:
-                now_s = self._monotonic_s()
-                if self._ended.wait(next_deadline_s(start_s, INTERVAL_S, now_s) - now_s):
-                    break
-                self.once()
-        except LimitError as error:
-            _log.error("partition: %s; it ends", error)
-        # A defect must not leave limits behind; it is logged, and the agent goes on sampling.
-        except Exception:  # noqa: BLE001 - see above
-            _log.exception("partition: defect; it ends")
-        finally:
-            self.put_back()
 
     def _reading(self, service: Managed, now_s: float) -> Reading:
         latency_ms: Measured = NoData("a best-effort job has no target")
@@ -221,8 +193,9 @@ class Manager:
             return False  # then its memory is protected as that of an in-memory service
         return read > self._read_at_start.setdefault(service.name, read)
 
-    def _apply(self) -> None:
+    def _apply(self, limiter: Limiter) -> None:
         """Write the limits that differ, those that shrink first."""
+        knobs = {service.name: service.knobs for service in self._services}
         wanted = {
             (name, resource): units
             for name, shares in self._state.shares.items()
@@ -230,25 +203,13 @@ class Manager:
         }
         changed = [key for key, units in wanted.items() if self._applied.get(key) != units]
         changed.sort(key=lambda key: wanted[key] - self._applied.get(key, 0))
-        for key in changed:
-            if self._put(*key, wanted[key]):
-                self._applied[key] = wanted[key]
+        for name, resource in changed:
+            units = wanted[name, resource]
+            if limiter.set(knobs[name][resource], units * self._unit_sizes[resource]):
+                self._applied[name, resource] = units
             else:
-                self._applied.pop(key, None)
-
-    def _put(self, name: str, resource: Resource, units: int) -> bool:
-        """Write one limit; false if its group is not there now."""
-        knob = next(service for service in self._services if service.name == name).knobs[resource]
-        try:
-            if self._journal is not None and (name, resource) not in self._recorded:
-                self._journal.record(knob.restoring())
-                self._recorded.add((name, resource))
-            for write in knob.writes(units * self._unit_sizes[resource]):
-                self._limits.write(write)
-        except (Unavailable, FileNotFoundError):
-            self._complain(f"{name}: its cgroup has gone; its limits wait until it is back")
-            return False
-        return True
+                self._applied.pop((name, resource), None)
+                self._complain(f"{name}: its cgroup has gone; its limits wait until it is back")
 
     def _tell(self, decision: Decision) -> None:
         """Say what would be done, once for each that is new; nothing is, so the state stays."""

@@ -48,7 +48,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from dial.partition.resources import Machine, Resource, Service, Units, fair, idle
+from dial.limits.knobs import Resource
+from dial.partition.resources import Machine, Service, Units, fair, idle
 from dial.partition.wheels import Action, Direction, next_action
 from dial.types import Measured, NoData
 
@@ -121,6 +122,11 @@ class State:
         Since when all have been met with slack.
     relief
         The service whose load should move away.
+    missed_s
+        For how long targets have been missed since that minute began, while load should move;
+        what has moved is judged by whether it still grows.
+    looked_s
+        When this decision was made.
     """
 
     shares: Mapping[str, Units]
@@ -132,6 +138,8 @@ class State:
     missed_since_s: float | None = None
     comfortable_since_s: float | None = None
     relief: str | None = None
+    missed_s: float = 0.0
+    looked_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,16 +208,21 @@ def _timed(machine: Machine, state: State, slacks: Mapping[str, float], now_s: f
     comfortable = bool(slacks) and min(slacks.values()) >= UPSIZE_SLACK
     missed_since_s = _since(state.missed_since_s, now_s) if missed else None
     comfortable_since_s = _since(state.comfortable_since_s, now_s) if comfortable else None
-    relief = state.relief
-    if missed_since_s is not None and now_s - missed_since_s >= MIGRATE_AFTER_S:
-        relief = relief or _to_move(machine)
+    relief, missed_s = state.relief, state.missed_s
+    if relief is None:
+        if missed_since_s is not None and now_s - missed_since_s >= MIGRATE_AFTER_S:
+            relief, missed_s = _to_move(machine), now_s - missed_since_s
     elif comfortable_since_s is not None and now_s - comfortable_since_s >= MIGRATE_AFTER_S:
-        relief = None
+        relief, missed_s = None, 0.0
+    elif missed:
+        missed_s += now_s - state.looked_s
     return replace(
         state,
         missed_since_s=missed_since_s,
         comfortable_since_s=comfortable_since_s,
         relief=relief,
+        missed_s=missed_s,
+        looked_s=now_s,
     )
 
 

@@ -7,20 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from dial.errors import SettingError
-
-
-class Resource(StrEnum):
-    """The five tradeable resources of the paper (4.2.3); egress bandwidth is not traded."""
-
-    CPU = "cpu"
-    CACHE = "cache"
-    FREQUENCY = "frequency"
-    MEMORY = "memory"
-    DISK = "disk"
-
+from dial.limits.knobs import Resource
 
 Units = Mapping[Resource, int]
 

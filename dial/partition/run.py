@@ -1,17 +1,18 @@
-"""The partition as a part of the agent: begun and ended with it, and told in its samples."""
+"""The partition as a part of the agent: begun and ended with it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 
 from dial.agent.files import Tree
 from dial.errors import LimitError, SettingError
+from dial.limits.guardian import guarded
+from dial.limits.periodic import acting
 from dial.partition.build import manager
-from dial.partition.guardian import guarded
-from dial.partition.manager import Manager
+from dial.partition.manager import INTERVAL_S, Manager
 from dial.partition.settings import read_settings
-from dial.types import Measured
 
 
 @contextmanager
@@ -37,37 +38,6 @@ def partitioning(path: str, tree: Tree, *, dry_run: bool) -> Iterator[Manager]:
         managed = manager(settings, tree, dry_run=dry_run)
     except LimitError as error:
         raise SettingError(f"--partition: {error}") from error
-    with nullcontext() if dry_run else guarded(settings.journal):
-        managed.start()
-        try:
-            yield managed
-        finally:
-            managed.stop()
-
-
-class Targets:
-    """Tells the controller of targets that this VM cannot meet with what it has.
-
-    Parameters
-    ----------
-    managed
-        Knows.
-    """
-
-    metrics = ("targets_missed_s",)
-
-    def __init__(self, managed: Manager) -> None:
-        self._managed = managed
-
-    def read(self) -> Measured:
-        """Return for how long targets have been missed."""
-        return self._managed.missed_s()
-
-    def rates(
-        self,
-        before: Measured,  # noqa: ARG002 - the signature of every Collector
-        after: Measured,
-        interval_s: float,  # noqa: ARG002
-    ) -> dict[str, Measured]:
-        """Return the newer reading: a level, not a counter."""
-        return {"targets_missed_s": after}
+    guard = nullcontext() if dry_run else guarded(settings.journal)
+    with guard, acting("partition", managed, INTERVAL_S, time.monotonic):
+        yield managed

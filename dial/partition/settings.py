@@ -39,7 +39,7 @@ from dial.errors import SettingError
 
 _TOP = {"subtree", "journal", "cpu_cores", "memory_slack_mib", "disk", "network", "services"}
 _SERVICE = {
-    *("target_ms", "percentile", "log", "metrics", "stateless"),
+    *("target_ms", "percentile", "log", "metrics", "stateless", "balanced"),
     *("cpu_floor_cores", "memory_floor_mib"),
 }
 
@@ -75,6 +75,7 @@ class ServiceSettings:
     percentile: float
     source: LogSettings | MetricsSettings | None
     stateless: bool
+    balanced: bool
     cpu_floor_cores: float
     memory_floor_mib: float
 
@@ -88,7 +89,7 @@ class PartitionSettings:
     subtree
         The cgroup whose children are the services', a path below the hierarchies' roots.
     journal
-        See :mod:`dial.partition.journal`.
+        See :mod:`dial.limits.journal`.
     cpu_cores
         What is divided; ``None`` for what the subtree may use.
     memory_slack_mib
@@ -149,6 +150,8 @@ def parse_settings(table: Mapping[str, Any]) -> PartitionSettings:
     )
     if all(service.target_ms is None for service in settings.services):
         raise SettingError("services: none has a target_ms; allowed: at least one that has")
+    if not any(service.balanced for service in settings.services):
+        raise SettingError("services: none is balanced; allowed: at least one that is")
     return settings
 
 
@@ -169,15 +172,13 @@ def _service(name: str, table: Any) -> ServiceSettings:
             f"{where[:-1]}: has {' and '.join(given) or 'neither log nor metrics'}; allowed: one "
             "of log and metrics with a target_ms, none without"
         )
-    stateless = table.get("stateless", False)
-    if not isinstance(stateless, bool):
-        raise SettingError(f"{where}stateless {stateless!r}: allowed: true or false")
     return ServiceSettings(
         name,
         target_ms,
         percentile,
         _log(table["log"], where) if "log" in given else _metrics(table.get("metrics"), where),
-        stateless,
+        _flag(table, "stateless", where, default=False),
+        _flag(table, "balanced", where, default=target_ms is not None),
         _number(table, "cpu_floor_cores", where, 0.05),
         _number(table, "memory_floor_mib", where, 64.0),
     )
@@ -249,6 +250,13 @@ def _network(table: Mapping[str, Any]) -> tuple[str, float] | None:
 def _known(table: Mapping[str, Any], allowed: set[str], where: str) -> None:
     if unknown := sorted(table.keys() - allowed):
         raise SettingError(f"{where}{unknown[0]!r}: no such setting; allowed: {sorted(allowed)}")
+
+
+def _flag(table: Mapping[str, Any], name: str, where: str, *, default: bool) -> bool:
+    value = table.get(name, default)
+    if not isinstance(value, bool):
+        raise SettingError(f"{where}{name} {value!r}: allowed: true or false")
+    return value
 
 
 def _text(table: Mapping[str, Any], name: str, where: str, default: str | None = None) -> str:

@@ -31,7 +31,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from dial.partition.resources import Resource
+from dial.limits.knobs import Resource
 
 COMPUTE = (Resource.CPU, Resource.CACHE, Resource.FREQUENCY)
 STORAGE = (Resource.MEMORY, Resource.DISK)

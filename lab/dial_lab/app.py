@@ -11,6 +11,9 @@ order, in the one thread there is, and answers that many bytes:
 - ``disk_kib``: reads that much from the given file past the page cache (O_DIRECT);
 - ``bytes``: the length of the answer.
 
+Asked by ``endpoint-load-metrics-format: text``, an answer also says how busy the server is, as
+Envoy and gRPC read it (:class:`LoadReport`).
+
 One thread and no queue of its own: requests wait in the sockets and are served in the order
 in which the kernel reports them, which is the M/G/1 first-come server that the paper's
 Eq. 1 and Lindley's recursion describe.  Standard library only, and runs as a file without
@@ -225,13 +228,54 @@ def response(status: str, body: bytes) -> bytes:
     return b"HTTP/1.1 %s\r\nContent-Length: %d\r\n\r\n%s" % (status.encode(), len(body), body)
 
 
+REPORT_ASKED = b"endpoint-load-metrics-format: text"
+"""As Envoy sends it; a client that writes its headers otherwise gets no report."""
+
+
+class LoadReport:
+    """How busy the server is, in the text format of the Open Request Cost Aggregation standard.
+
+    ``application_utilization`` is the part of the last second or more in which the one thread had
+    a request in its hands, whether it computed, waited for a disk or was kept from its core:
+    CPU time alone would not show what a neighbour takes.  ``rps_fractional`` counts the requests of
+    the same time.
+
+    Parameters
+    ----------
+    now_s
+        The clock, seconds.
+    """
+
+    WINDOW_S = 1.0
+
+    def __init__(self, now_s: float) -> None:
+        self._since_s = now_s
+        self._busy_s = 0.0
+        self._count = 0
+        self.header = b""
+        """A line of an answer's head; empty before the first second is over."""
+
+    def served(self, begin_s: float, end_s: float) -> None:
+        """Count one request."""
+        self._busy_s += end_s - begin_s
+        self._count += 1
+        elapsed_s = end_s - self._since_s
+        if elapsed_s >= self.WINDOW_S:
+            self.header = (
+                b"endpoint-load-metrics: TEXT application_utilization=%.4f, rps_fractional=%.3f\r\n"
+                % (self._busy_s / elapsed_s, self._count / elapsed_s)
+            )
+            self._since_s, self._busy_s, self._count = end_s, 0.0, 0
+
+
 class Connection(asyncio.Protocol):
     """HTTP/1.1 with keep-alive, as far as a balancer in front of it needs: GET, no body."""
 
     _MAX_HEAD = 16_384
 
-    def __init__(self, do: Callable[[Work], None]) -> None:
+    def __init__(self, do: Callable[[Work], None], load: LoadReport) -> None:
         self._do = do
+        self._load = load
         self._buffer = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -251,7 +295,13 @@ class Connection(asyncio.Protocol):
             if len(words) != 3 or words[0] != "GET":
                 self._refuse("only GET without a body is served")
                 return
-            self._transport.write(answer(words[1], self._do))
+            begin_s = time.monotonic()
+            said = answer(words[1], self._do)
+            self._load.served(begin_s, time.monotonic())
+            if REPORT_ASKED in head:
+                line, found, rest_of_answer = said.partition(b"\r\n")
+                said = line + found + self._load.header + rest_of_answer
+            self._transport.write(said)
         if len(self._buffer) > self._MAX_HEAD:
             self._refuse("the request's head is longer than 16 KiB")
 
@@ -266,7 +316,8 @@ async def serve(host: str, port: int, do: Callable[[Work], None]) -> None:
     stopped = asyncio.Event()
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stopped.set)
-    server = await loop.create_server(lambda: Connection(do), host, port, backlog=4096)
+    load = LoadReport(time.monotonic())
+    server = await loop.create_server(lambda: Connection(do, load), host, port, backlog=4096)
     async with server:
         await stopped.wait()
 

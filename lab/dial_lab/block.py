@@ -50,8 +50,6 @@ class Site:
     phases: Phases
     guests: Mapping[str, Guest] = field(default_factory=dict)
     """Machines whose tenant has a kernel of its own, by name."""
-    lb: str = "haproxy"
-    """What stands before them."""
     left: Mapping[str, float] = field(default_factory=dict)
     """What a machine serves beside its neighbour, as a part of what it serves alone."""
     memory: Path | None = None
@@ -67,7 +65,6 @@ class Site:
             self.harness_cores,
             self.percentile,
             self.guests,
-            self.lb,
             self.memory,
         )
 
@@ -204,10 +201,11 @@ def _receive_visits(
         lasts_s = (visit.end - visit.begin) * phases.contended_s
         machine = site.machines[visit.machine]
         running[number] = site.scenario.taken_by(visit).start_neighbour(
-            children, machine, site.rho_bg, lasts_s, visit.program
+            children, machine, visit.part * site.rho_bg, lasts_s, visit.program
         )
         if told is not None:
-            haproxy.tell(told, machine.name, site.left[machine.name])
+            left = 1.0 - visit.part * (1.0 - site.left[machine.name])
+            haproxy.tell(told, machine.name, left)
 
 
 def _swings(site: Site) -> list[Swing]:

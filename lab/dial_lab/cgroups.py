@@ -111,6 +111,13 @@ class Cgroups:
         """The files into which a process writes its id to join ``name``."""
         return tuple(root / name / "cgroup.procs" for root in self.roots)
 
+    def usage_file(self, name: str) -> Path:
+        """Where the CPU time of ``name`` is counted: cpu.stat (v2) or cpuacct.usage (v1)."""
+        if self.cpu_is_v2:
+            return self.cpu / name / "cpu.stat"
+        places = (root / name / "cpuacct.usage" for root in self.roots)
+        return next((path for path in places if path.exists()), self.cpu / name / "cpuacct.usage")
+
     def stale(self) -> tuple[str, ...]:
         """Top-level groups of ours that exist now."""
         found = {

@@ -71,7 +71,9 @@ def run(
     severity: Annotated[
         float, typer.Option(help="Remaining capacity of the victim, 1 - rho_bg.")
     ] = DEFAULT_SEVERITY,
-    seconds: Annotated[float, typer.Option(help="Contended seconds per policy.")] = 45.0,
+    seconds: Annotated[
+        float | None, typer.Option(help="Contended seconds per policy; by scenario, mostly 45.")
+    ] = None,
     rounds: Annotated[int, typer.Option(help="How often every policy gets its turn.")] = 1,
     interval: Annotated[
         float | None, typer.Option(help="Tick of the controllers in seconds.")
@@ -93,7 +95,7 @@ def run(
     if name in INSIDE:
         if policies:
             raise LabError(f"--policy {policies[0]}: {name} has none; it compares managements")
-        report = json.dumps({"scenario": name, **INSIDE[name][1](seconds, seed)}, indent=1)
+        report = json.dumps({"scenario": name, **INSIDE[name][1](seconds or 45.0, seed)}, indent=1)
         if report_file is not None:
             report_file.write_text(report + "\n", encoding="utf-8")
         sys.stdout.write(report + "\n")
@@ -106,12 +108,11 @@ def run(
         load=DEFAULT_LOAD if load is None and rate is None else load,
         rate_per_s=rate,
         severity=severity,
-        contended_s=seconds,
+        contended_s=scenario(name).contended_s if seconds is None else seconds,
         rounds=rounds,
         percentile=percentile,
         seed=seed,
         guest=guest,
-        lb=lb,
     )
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
@@ -162,6 +163,8 @@ def _perform(
     with View(console, request.percentile, MACHINES[0]) as view:
         outcome = execute(request, directory, view)
     console.print(table.build(outcome.report))
+    if request.scenario.steps:
+        console.print(table.isolation(outcome.report))
     if not outcome.report["generator_kept_up"]:
         console.print("the load generator was late: this computer is too busy for these figures")
     if report_file is not None:

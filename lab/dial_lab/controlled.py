@@ -26,6 +26,9 @@ DIAL = Path(sys.executable).with_name("dial")
 
 _START_WAIT_S = 20.0
 
+_RESUME_S = 86_400.0
+"""Age of what is remembered, at most: blocks go on for longer than a service may be without us."""
+
 LOOPBACK = "127.0.0.1"
 
 
@@ -94,7 +97,9 @@ def controller_config(
         "token": json.dumps(str(control.token_file)),
         "record": json.dumps(str(control.recording)),
     }
-    lease = f"[lease]\npath = {json.dumps(str(memory / 'lease'))}\n" if memory else ""
+    lease = ""
+    if memory:
+        lease = f"[lease]\npath = {json.dumps(str(memory / 'lease'))}\nresume_s = {_RESUME_S!r}\n"
     return f"""\
 service = "{SERVICE}"
 mode = "{mode}"

@@ -37,6 +37,29 @@ typed_extension_protocol_options:
 """
 
 
+LOAD_REPORTS = "LOAD_BALANCING_POLICY_CONFIG"
+"""The policy that is an extension: weights from what servers report of their load."""
+
+_ASK_FOR_REPORTS = """\
+request_headers_to_add:
+- {header: {key: endpoint-load-metrics-format, value: text}}
+"""
+
+_EXTENSION = "load_balancing_policies.client_side_weighted_round_robin"
+
+_BY_LOAD_REPORTS = f"""\
+load_balancing_policy:
+  policies:
+  - typed_extension_config:
+      name: envoy.{_EXTENSION}
+      typed_config:
+        "@type": type.googleapis.com/envoy.extensions.{_EXTENSION}.v3.ClientSideWeightedRoundRobin
+        blackout_period: 1s
+"""
+"""As it comes, but that it trusts a server after a second instead of ten, which would be most of a
+block.  Weights are computed each second, as requests/s over application_utilization."""
+
+
 @dataclass(frozen=True, slots=True)
 class Balancer:
     """Where one Envoy is reached."""
@@ -77,7 +100,7 @@ def config(
     Parameters
     ----------
     lb_policy
-        Of the cluster.
+        Of the cluster; :data:`LOAD_REPORTS` for client-side weighted round robin.
     servers
         Where each listens, by name.
     balancer
@@ -88,6 +111,8 @@ def config(
     new_connections
         Whether each request gets a connection of its own to its server.
     """
+    by_reports = lb_policy == LOAD_REPORTS
+    more = _BREAKERS + (_NEW_CONNECTIONS if new_connections else "")
     return str(
         Example(
             balancer.port,
@@ -97,7 +122,8 @@ def config(
             lb_policy=lb_policy,
             access_log="" if xds_port is None else grpc_access_log(),
             clusters="" if xds_port is None else xds_cluster("127.0.0.1", xds_port),
-            more=_BREAKERS + (_NEW_CONNECTIONS if new_connections else ""),
+            more=more + (_BY_LOAD_REPORTS if by_reports else ""),
+            virtual_host=_ASK_FOR_REPORTS if by_reports else "",
         )
     )
 

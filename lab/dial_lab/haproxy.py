@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from dial.errors import BalancerError, LabError
 from dial_haproxy.config import snippet
@@ -31,13 +32,8 @@ WEIGHT = 100
 _TOLD_S = 5.0
 """An answer takes milliseconds."""
 
-RIVALS = Path(__file__).with_name("rivals.lua")
-"""Policies that HAProxy does not have, for comparison."""
-
-_IN_GLOBAL = f"""\
-    setenv RIVAL {{rival}}
-    setenv RIVAL_SERVICE {SERVICE}
-    lua-load-per-thread {RIVALS}"""
+RIVALS = Path(__file__).with_name("rivals")
+"""Policies that HAProxy does not have, for comparison; ``rival.lua`` says how they run."""
 
 _IN_BACKEND = """\
     use-server %[lua.rival] if TRUE
@@ -71,21 +67,20 @@ def socket_in(private: Path) -> Path:
 
 
 def tell(socket: Path, server: str, left: float) -> None:
-    """Set a server's weight to what it can truly serve, as a part of what it serves alone.
+    """Tell a rival what a server can truly serve, as a part of what it serves alone.
 
     Raises
     ------
     LabError
         If HAProxy does not take it.
     """
-    weight = max(1, round(WEIGHT * left))
-    command = f"set weight {SERVICE}/{server} {weight}"
+    command = f"rival left {server} {left:.4f}"
     client = RuntimeClient(SocketAddress("unix", path=str(socket)), _TOLD_S)
     try:
         (said,) = asyncio.run(client.ask([command]))
     except BalancerError as error:
         raise LabError(f"haproxy: {error}") from error
-    if said:
+    if said.strip():
         raise LabError(f"haproxy: {command}: {said}")
 
 
@@ -97,6 +92,7 @@ def config(
     *,
     new_connections: bool = False,
     rival: str = "",
+    rival_variables: Mapping[str, str] = MappingProxyType({}),
 ) -> str:
     """The configuration file.
 
@@ -114,7 +110,9 @@ def config(
     new_connections
         Whether each request gets a connection of its own to its server.
     rival
-        Rule of ``rivals.lua`` that chooses instead of ``balance``, if any.
+        Which of :data:`RIVALS` chooses instead of ``balance``, or sets its weights, if any.
+    rival_variables
+        What else it reads from its environment, by name without ``RIVAL_``.
     """
     dial = snippet(socket=str(balancer.socket), log_port=log_port or 0)
     lines = "".join(
@@ -126,7 +124,7 @@ global
     maxconn 8000
     nbthread 1
 {dial.in_global}
-{_IN_GLOBAL.format(rival=rival) if rival else ""}
+{_in_global(rival, rival_variables) if rival else ""}
 {dial.section if log_port else ""}
 defaults
     mode http
@@ -147,6 +145,13 @@ backend {SERVICE}
 {"    http-reuse never" if new_connections else ""}
 {_IN_BACKEND if rival else ""}
 {lines}"""
+
+
+def _in_global(rival: str, more: Mapping[str, str]) -> str:
+    variables = {"": rival, "_RULES": str(RIVALS), "_SERVICE": SERVICE}
+    variables |= {f"_{name}": value for name, value in more.items()}
+    lines = "".join(f"    setenv RIVAL{name} {value}\n" for name, value in variables.items())
+    return f"{lines}    lua-load-per-thread {RIVALS / 'rival.lua'}"
 
 
 def start(

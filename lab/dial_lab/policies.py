@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from dial.errors import LabError
 from dial.types import Mode
+from dial_lab.envoy import LOAD_REPORTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,16 @@ class Policy:
     mode
         Whether the controller writes its weights or only shows them.
     rival
-        Which rule of ``rivals.lua`` chooses in HAProxy instead of ``balance``; empty for none.
+        Which rule under ``rivals/`` chooses in HAProxy instead of ``balance``, or sets its weights;
+        empty for none.
+    setting
+        Of the rival, if it has one.
+    candidates
+        Settings of which the best is looked for before the first round.
+    explores
+        Whether the rival, too, learns in quiet times, and remembers.
+    lb
+        What stands before the machines: one of :data:`BALANCERS`.
     """
 
     name: str
@@ -37,11 +47,20 @@ class Policy:
     settings: str = ""
     mode: Mode = Mode.ENFORCE
     rival: str = ""
+    setting: str = ""
+    candidates: tuple[str, ...] = ()
+    explores: bool = False
+    lb: str = "haproxy"
 
     @property
     def controlled(self) -> bool:
         """Whether a controller sets the weights."""
         return self.interval_s is not None
+
+    @property
+    def learns(self) -> bool:
+        """Whether something is to be learnt in quiet times."""
+        return self.controlled or self.explores
 
 
 PAPER = """\
@@ -61,6 +80,16 @@ panic_fraction = 1.0
 """
 """The paper's rules as they are printed, without the guards that it does not have."""
 
+ICE_THRESHOLDS = ("0.05", "0.1", "0.2", "0.3", "0.4")
+"""CPU utilisation of a VM with a neighbour.  To a VM that has lost half, of three at half load,
+Lemma 1 gives 0.17 of what it could serve alone; an even share is 0.42."""
+
+PROPORTIONAL = """\
+[strategies]
+split = "proportional"
+"""
+"""Our inference, and the weights that one would try first."""
+
 POLICIES = {
     policy.name: policy
     for policy in (
@@ -68,11 +97,16 @@ POLICIES = {
         Policy("leastconn", "leastconn", ""),
         Policy("random2", "random(2)", ""),
         Policy("leastrequest", "", "LEAST_REQUEST"),
+        Policy("cswrr", "", LOAD_REPORTS),
         Policy("dial", "leastconn", "ROUND_ROBIN", interval_s=1.0),
         Policy("dial-roundrobin", "roundrobin", "", interval_s=1.0),
         Policy("oracle", "roundrobin", rival="oracle"),
         Policy("peak-ewma", "roundrobin", rival="peak-ewma"),
         Policy("prequal", "roundrobin", rival="prequal"),
+        Policy("knapsack", "roundrobin", rival="knapsack", explores=True),
+        Policy("ice", "roundrobin", rival="ice", setting="0.2", candidates=ICE_THRESHOLDS),
+        Policy("wrr-proportional", "roundrobin", interval_s=1.0, settings=PROPORTIONAL),
+        Policy("wlc-proportional", "leastconn", interval_s=1.0, settings=PROPORTIONAL),
         Policy("dial-paper", "roundrobin", "ROUND_ROBIN", interval_s=10.0, settings=PAPER),
     )
 }
@@ -109,7 +143,20 @@ def policy(name: str, interval_s: float | None = None, lb: str = "haproxy") -> P
         raise LabError(
             f"--policy {name}: no such policy of {BALANCERS[lb]}; allowed: {', '.join(there)}"
         )
-    found = there[name]
+    found = replace(there[name], lb=lb)
     if interval_s is None or not found.controlled:
         return found
     return replace(found, interval_s=interval_s)
+
+
+def anywhere(name: str, interval_s: float | None = None) -> Policy:
+    """The same of the first balancer that has it.
+
+    Raises
+    ------
+    LabError
+        If none has; lists those that the last one has.
+    """
+    first, *others = BALANCERS
+    lb = next((lb for lb in (first, *others) if name in of_balancer(lb)), others[-1])
+    return policy(name, interval_s, lb)

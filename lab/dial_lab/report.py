@@ -20,6 +20,9 @@ BLOCK_S = 5.0
 
 RESAMPLES = 1000
 
+PERCENTILES = (50.0, 90.0, 95.0, 99.0)
+"""Those that are reported, whatever the x of T_x is."""
+
 LATE_MS = 5.0
 """Lateness of the generator at P99 above which a run's figures are marked."""
 
@@ -51,7 +54,7 @@ def phase_figures(blocks: Sequence[BlockResult], phase: str) -> dict[str, float 
     return {
         "requests": asked,
         "errors": failed,
-        **{f"p{x}_ms": percentile_ms(joined, x) for x in (50, 90, 95, 99)},
+        **{f"p{x:g}_ms": percentile_ms(joined, x) for x in PERCENTILES},
     }
 
 
@@ -83,55 +86,84 @@ def pieces(blocks: Sequence[BlockResult], phase: str) -> list[NDArray[np.float64
     return found
 
 
-def ratio(
-    ours: Sequence[NDArray[np.float64]],
-    theirs: Sequence[NDArray[np.float64]],
-    x: float,
-    seed: int,
-    resamples: int = RESAMPLES,
-) -> dict[str, Any]:
-    """Ratio of two policies' percentiles, with a bootstrap 95 % interval.
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """Percentiles and mean of one policy's latencies.
 
-    Latencies of neighbouring requests hang together (busy periods), so whole pieces are
-    drawn, and the same pieces for both policies, because both saw the same arrivals.
+    Attributes
+    ----------
+    measured
+        By name (p90, mean), ms.
+    resampled
+        The same of as many resamples as could be drawn, float64[RESAMPLES] each; NaN where a
+        resample held nothing.
+    """
+
+    measured: Mapping[str, float]
+    resampled: Mapping[str, NDArray[np.float64]]
+
+
+def draw(parts: Sequence[NDArray[np.float64]], x: float, seed: int) -> Drawn | None:
+    """Measure and resample; ``None`` of nothing.
+
+    Latencies of neighbouring requests hang together (busy periods), so whole pieces are drawn,
+    and with the same seed the same pieces of every policy, because all saw the same arrivals.
 
     Parameters
     ----------
-    ours, theirs
-        Pieces in the same order.
+    parts
+        Pieces as of :func:`pieces`.
     x
-        The percentile.
+        A percentile beside those of :data:`PERCENTILES`.
     seed
         Of the resampling.
-    resamples
-        How often to draw.
     """
-    count = len(ours)
-    if not sum(map(len, ours)) or not sum(map(len, theirs)):
-        return {f"p{x:g}": None, "ci95": None}
+    if not sum(map(len, parts)):
+        return None
+    levels = sorted({*PERCENTILES, x})
     random = np.random.default_rng(seed)
-    drawn = []
-    for _ in range(resamples):
-        picked = random.integers(count, size=count)
-        numerator = np.concatenate([ours[i] for i in picked])
-        denominator = np.concatenate([theirs[i] for i in picked])
-        if len(numerator) and len(denominator):
-            drawn.append(np.percentile(numerator, x) / np.percentile(denominator, x))
-    low, high = np.percentile(drawn, [2.5, 97.5])
-    value = np.percentile(np.concatenate(ours), x) / np.percentile(np.concatenate(theirs), x)
-    return {
-        f"p{x:g}": round(float(value), 4),
-        "ci95": [round(float(low), 4), round(float(high), 4)],
-    }
+    table = np.full((RESAMPLES, len(levels) + 1), np.nan)
+    for row in table:
+        picked = random.integers(len(parts), size=len(parts))
+        latency_ms = np.concatenate([parts[i] for i in picked])
+        if len(latency_ms):
+            row[:] = [*np.percentile(latency_ms, levels), np.mean(latency_ms)]
+    names = [*(f"p{level:g}" for level in levels), "mean"]
+    joined = together(parts)
+    measured = [*np.percentile(joined, levels), np.mean(joined)]
+    return Drawn(
+        dict(zip(names, map(float, measured), strict=True)), dict(zip(names, table.T, strict=True))
+    )
+
+
+def ratio(ours: Drawn | None, theirs: Drawn | None, x: float) -> dict[str, Any]:
+    """Ratios of two policies' percentiles and means, with bootstrap 95 % intervals.
+
+    Returns
+    -------
+    dict
+        ``p90`` and ``ci95``, its interval, if ``x`` is 90; further ``p50``, ``p50_ci95``, ...,
+        ``mean``, ``mean_ci95``.
+    """
+    if ours is None or theirs is None:
+        return {f"p{x:g}": None, "ci95": None}
+    found: dict[str, Any] = {}
+    for name in sorted(ours.measured, key=lambda name: name != f"p{x:g}"):
+        drawn = ours.resampled[name] / theirs.resampled[name]
+        interval = np.nanpercentile(drawn, [2.5, 97.5])
+        found[name] = round(ours.measured[name] / theirs.measured[name], 4)
+        key = "ci95" if name == f"p{x:g}" else f"{name}_ci95"
+        found[key] = [round(float(end), 4) for end in interval]
+    return found
 
 
 def ratios(
     by_policy: Mapping[str, Sequence[BlockResult]], x: float, seed: int
 ) -> dict[str, dict[str, Any]]:
     """Each policy against each other one, in the contended phase."""
-    parts = {name: pieces(blocks, "contended") for name, blocks in by_policy.items()}
+    drawn = {name: draw(pieces(blocks, "contended"), x, seed) for name, blocks in by_policy.items()}
     return {
-        f"{one}/{other}": ratio(parts[one], parts[other], x, seed)
+        f"{one}/{other}": ratio(drawn[one], drawn[other], x)
         for one, other in itertools.permutations(by_policy, 2)
     }
 

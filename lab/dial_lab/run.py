@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Sequence
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dial.errors import LabError
-from dial_lab import report
+from dial_lab import isolation, report
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.guests import under
@@ -38,10 +40,15 @@ LEARN_INTERVALS = 9
 LEAST_QUIET_S, MOST_QUIET_S = 20.0, 120.0
 """Before and after the contended phase; a soak of half an hour need not wait ten minutes."""
 
-SHORT_S = 6.0
-"""The same where controllers come with what they learnt: to see it running, and to let go."""
-
 _CALIBRATION_S = 8.0
+
+_TRY_S = 15.0
+"""Contended time in which a setting is tried."""
+
+_LEARN_TRIES = 3
+_DISTURBED_MS = 2 * report.LATE_MS
+"""Lateness of the generator at P99 above which something else had the computer, and what was
+learnt is no quiet past: with it in mind, a controller sees no neighbour in all of a run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +71,9 @@ class Request:
     percentile: float
     seed: int
     guest: str = "shared"
-    lb: str = "haproxy"
     learn_once: bool = False
-    """Controllers learn before the first round and remember, so that blocks can be short."""
+    """Controllers learn before the first round, and blocks are the contended phase alone: each
+    begins after the warm-up, with what the controller had learnt before the first of them."""
 
     def __post_init__(self) -> None:
         """Check ranges."""
@@ -99,7 +106,7 @@ class Request:
     def phases(self) -> Phases:
         """Quiet and recovered scale with the contended phase, above what controllers need."""
         if self.learn_once:
-            return Phases(SHORT_S, self.contended_s, SHORT_S)
+            return Phases(0.0, self.contended_s, 0.0)
         slowest_s = max((policy.interval_s or 0.0 for policy in self.policies), default=0.0)
         third_s = min(0.33 * self.contended_s, MOST_QUIET_S)
         around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, third_s)
@@ -171,16 +178,17 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 request.seed,
                 request.phases,
                 vms,
-                request.lb,
                 left={
                     machine.name: 1.0 - each.rho_bg
                     for machine, each in zip(built, measured, strict=True)
                 },
             )
             view.note(describe(measured, site))
-            if request.learn_once:
-                site = replace(site, memory=directory / "memory")
-                _learn(request, site, directory, view)
+            learnt = directory / "memory" if request.learn_once else None
+            if learnt is not None:
+                _learn(request, site, learnt, directory, view)
+            order = tuple(_tuned(request, site, policy, directory, view) for policy in order)
+            request = replace(request, policies=order)
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
             for number in range(request.rounds):
                 # Who comes first warms the computer for the others: take turns.
@@ -188,7 +196,8 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 for policy in (*order[turn:], *order[:turn]):
                     children.check()
                     where = directory / f"{number + 1}-{policy.name}"
-                    block = run_block(site, policy, number, where, view.show)
+                    remembers = _remembering(site, policy, learnt, where)
+                    block = run_block(remembers, policy, number, where, view.show)
                     blocks[policy.name].append(block)
                     view.note(_summary(block, request.percentile))
         finally:
@@ -196,15 +205,52 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
     return Outcome(document(request, site, measured, blocks), blocks, directory)
 
 
-def _learn(request: Request, site: Site, directory: Path, view: View) -> None:
-    """A quiet block for each controller, of which nothing but its memory is kept."""
+def _learn(request: Request, site: Site, learnt: Path, directory: Path, view: View) -> None:
+    """A quiet block for each policy that learns, of which nothing but its memory is kept."""
     alone = replace(site.scenario, visits=(), rate_factor=1.0, cost_factor=1.0, days=0)
     for policy in request.policies:
-        if policy.interval_s is not None:
-            quiet_s = max(LEAST_QUIET_S, LEARN_INTERVALS * policy.interval_s)
-            quiet = replace(site, scenario=alone, phases=Phases(quiet_s, 0.0, 0.0))
+        if not policy.learns:
+            continue
+        quiet_s = max(LEAST_QUIET_S, LEARN_INTERVALS * (policy.interval_s or 0.0))
+        phases = Phases(quiet_s, 0.0, 0.0)
+        quiet = replace(site, scenario=alone, phases=phases, memory=learnt)
+        for tried in range(1, _LEARN_TRIES + 1):
             view.note(f"{policy.name} learns for {quiet_s:g} s")
-            run_block(quiet, policy, request.rounds, directory / f"0-{policy.name}", view.show)
+            shutil.rmtree(learnt / policy.name, ignore_errors=True)
+            where = directory / f"0-{policy.name}-{tried}"
+            block = run_block(quiet, policy, request.rounds, where, view.show)
+            late_ms = report.lateness_ms(block.results)
+            if late_ms <= _DISTURBED_MS:
+                break
+            view.note(f"the generator was {late_ms:.0f} ms late: something else had the computer")
+
+
+def _tuned(request: Request, site: Site, policy: Policy, directory: Path, view: View) -> Policy:
+    """The policy with the best of its candidate settings: a block each, with the same requests."""
+    if not policy.candidates:
+        return policy
+    t_x_ms = {}
+    brief = replace(site, phases=Phases(0.0, min(request.contended_s, _TRY_S), 0.0))
+    for setting in policy.candidates:
+        tried = replace(policy, setting=setting)
+        where = directory / f"0-{policy.name}-{setting}"
+        # A stream that no round has: what is tuned on the very requests fits their noise.
+        block = run_block(brief, tried, request.rounds + 1, where, view.show)
+        latency_ms = report.together(report.pieces([block], "contended"))
+        t_x_ms[setting] = report.percentile_ms(latency_ms, request.percentile) or math.inf
+    best = min(t_x_ms, key=lambda setting: t_x_ms[setting])
+    tried_ms = ", ".join(f"{setting} {ms:g} ms" for setting, ms in t_x_ms.items())
+    view.note(f"{policy.name}: {best} is the best setting of {tried_ms}")
+    return replace(policy, setting=best)
+
+
+def _remembering(site: Site, policy: Policy, learnt: Path | None, where: Path) -> Site:
+    """The site for one block, whose controller remembers what was learnt, and no other block."""
+    if learnt is None or not policy.learns:
+        return site
+    own = where / "memory"
+    shutil.copytree(learnt / policy.name, own / policy.name)
+    return replace(site, memory=own)
 
 
 def describe(measured: Sequence[Calibration], site: Site) -> str:
@@ -245,6 +291,13 @@ def document(
     if request.scenario.own_doing:
         rho_bg = 0.0
     policies = {name: report.policy_figures(of, rho_bg) for name, of in blocks.items()}
+    for name, of in blocks.items():
+        if request.scenario.steps:
+            isolated = isolation.figures(request.scenario.steps, of, request.percentile)
+            policies[name]["isolation"] = isolated
+    for policy in request.policies:
+        if policy.setting:
+            policies[policy.name]["setting"] = policy.setting
     late_ms = max(figures["generator_late_p99_ms"] for figures in policies.values())
     bounds = request.phases.bounds()
     return {
@@ -255,7 +308,7 @@ def document(
         "percentile": request.percentile,
         "seed": request.seed,
         "guest": request.guest,
-        "lb": request.lb,
+        "lb": "+".join(sorted({policy.lb for policy in request.policies})),
         "machine": machine_facts(),
         "commit": commit(),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),

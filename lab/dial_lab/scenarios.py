@@ -31,6 +31,8 @@ class Visit:
         What it takes; the scenario's own resource if ``None``.
     program
         Which of that resource's programs it is; the first one when empty.
+    part
+        Of what neighbours of this run take.
     """
 
     machine: int = 0
@@ -38,6 +40,7 @@ class Visit:
     end: float = 1.0
     resource: Resource | None = None
     program: str = ""
+    part: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,11 @@ class Scenario:
         busiest hour over that of the quietest.
     own_doing
         What visits is the tenant's own and takes nothing from it: the true rho_bg is 0.
+    steps
+        Parts of what the neighbour takes, one after the other for equal times, where isolation
+        is measured (:mod:`dial_lab.isolation`).
+    contended_s
+        How long the contended phase is unless told otherwise.
     """
 
     name: str
@@ -72,6 +80,8 @@ class Scenario:
     cost_factor: float = 1.0
     days: int = 0
     own_doing: bool = False
+    steps: tuple[float, ...] = ()
+    contended_s: float = 45.0
 
     @property
     def victims(self) -> frozenset[int]:
@@ -107,6 +117,8 @@ NET_AND_CPU = NetResource(replace(NET.cost, fixed="cpu_us=900"))
 """Tenants that need as much of the CPU as of the NIC, so that to lose either is felt.  Measured:
 a machine serves 293 requests a second alone, 89 without 0.7 of its NIC and 83 without 0.7 of its
 CPU time."""
+
+TENTHS = tuple(step / 10 for step in range(11))
 
 SCENARIOS = {
     scenario.name: scenario
@@ -161,6 +173,17 @@ SCENARIOS = {
             resource=INTRA_APP,
             visits=(Visit(),),
             own_doing=True,
+        ),
+        Scenario(
+            "harmony",
+            "a neighbour takes CPU time of one machine, from nothing to all it may in ten steps",
+            visits=tuple(
+                Visit(0, step / len(TENTHS), (step + 1) / len(TENTHS), part=part)
+                for step, part in enumerate(TENTHS)
+                if part
+            ),
+            steps=TENTHS,
+            contended_s=110.0,
         ),
         Scenario("load", "the tenant's own load grows by half, no neighbour", rate_factor=1.5),
         Scenario("mix", "requests get heavier by half, no neighbour", cost_factor=1.5),

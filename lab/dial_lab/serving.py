@@ -46,8 +46,6 @@ class Pool:
     """The x of T_x."""
     guests: Mapping[str, Guest] = field(default_factory=dict)
     """Machines whose tenant has a kernel of its own, by name."""
-    lb: str = "haproxy"
-    """What stands before them, one of :data:`dial_lab.policies.BALANCERS`."""
     memory: Path | None = None
     """Where controllers keep what they learn, each policy's for its next one; forgotten if None."""
 
@@ -100,7 +98,7 @@ def start_front(
         If one of them does not come up.
     """
     port, api_port, feed_port = free_ports(3)
-    start = _start_envoy if pool.lb == "envoy" else _start_haproxy
+    start = _start_envoy if policy.lb == "envoy" else _start_haproxy
     adapter = start(children, pool, policy, directory, private, port=port, feed_port=feed_port)
     if policy.interval_s is None:
         wait_for_port(Address(controlled.LOOPBACK, port), children)
@@ -142,6 +140,7 @@ def _start_haproxy(
         feed_port if policy.controlled else None,
         new_connections=new_connections,
         rival=policy.rival,
+        rival_variables=_variables(pool, policy) if policy.rival else {},
     )
     haproxy.start(children, directory, text, balancer, pool.harness_cores)
     return balancer.adapter_settings(feed_port, new_connections=new_connections)
@@ -230,6 +229,18 @@ def await_end(generator: subprocess.Popen[bytes], within_s: float) -> None:
         generator.wait(timeout=within_s)
     except subprocess.TimeoutExpired:
         raise LabError(f"loadgen: still running {within_s:g} s after the load's end") from None
+
+
+def _variables(pool: Pool, policy: Policy) -> dict[str, str]:
+    """What rivals read from their environment: see each of them."""
+    found = {"SETTING": policy.setting} if policy.setting else {}
+    memory = _memory_of(pool, policy) if policy.explores else None
+    if memory is not None:
+        found["MEMORY"] = str(memory / "curves")
+    for machine in pool.machines:
+        found[f"USAGE_{machine.name}"] = str(machine.cgroups.usage_file(machine.fg))
+        found[f"CORES_{machine.name}"] = str(machine.capacity_cores)
+    return found
 
 
 def _memory_of(pool: Pool, policy: Policy) -> Path | None:

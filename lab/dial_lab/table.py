@@ -38,6 +38,26 @@ def build(report: Mapping[str, Any]) -> Table:
     return table
 
 
+def isolation(report: Mapping[str, Any]) -> Table:
+    """One row per policy and figure: how well the tenant is isolated (1 is perfectly)."""
+    table = Table(box=None, header_style="bold", padding=(0, 1, 0, 0))
+    table.title, table.title_justify = "isolation by steps of the neighbour", "left"
+    table.add_column("policy", no_wrap=True)
+    table.add_column("of", no_wrap=True)
+    for name in ("I_avg", "I_max", "I_plr at most"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, policy in report["policies"].items():
+        for what in ("throughput", f"p{report['percentile']:g}"):
+            of = policy["isolation"][what]
+            most = max(of["i_plr"])
+            table.add_row(name, what, f"{of['i_avg']:.2f}", _two(of["i_max"]), f"{most:.2f}")
+    return table
+
+
+def _two(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
 def _main_verdict(verdicts: Mapping[str, int] | None) -> str:
     """What was held of the victim in most ticks of the contended phase."""
     return max(verdicts, key=lambda cause: verdicts[cause]) if verdicts else "-"

@@ -14,6 +14,7 @@ from dial_lab.app import (
     LIMITS,
     BadRequest,
     Disk,
+    LoadReport,
     Work,
     WorkingSet,
     answer,
@@ -91,6 +92,21 @@ def test_touches_go_on_where_the_last_request_ended() -> None:
     first = next(memory._turn)
     memory.touch(20 * 64 // 2)  # twice as many as asked for: the 20 chains that are left
     assert next(memory._turn) is first
+
+
+def test_a_load_report_is_of_the_last_second_or_more() -> None:
+    load = LoadReport(now_s=10.0)
+    load.served(10.1, 10.3)
+    assert load.header == b""
+    load.served(10.9, 11.2)
+    # 0.5 s of 1.2 s busy, 2 requests: 0.4167 and 1.667 a second.
+    said = b"endpoint-load-metrics: TEXT application_utilization=0.4167, rps_fractional=1.667\r\n"
+    assert load.header == said
+    load.served(11.3, 11.4)
+    assert load.header == said
+    load.served(13.0, 13.2)
+    # From 11.2 on: 0.3 s of 2 s, 2 requests.
+    assert b"application_utilization=0.1500, rps_fractional=1.000\r\n" in load.header
 
 
 def test_touches_without_a_working_set_are_refused() -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dial.errors import LabError
 from dial_lab import cli, topology
+from dial_lab.reaction import Phases
 from dial_lab.run import Request
 from dial_lab.scenarios import scenario
 
@@ -29,7 +31,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
         (["run", "cpu", "--lb", "nginx"], "--lb nginx: not supported; allowed: haproxy, envoy"),
         (
             ["run", "cpu", "--lb", "envoy", "--policy", "leastconn"],
-            "--policy leastconn: no such policy of Envoy; allowed: roundrobin, leastrequest, dial",
+            "--policy leastconn: no such policy of Envoy; allowed: roundrobin, leastrequest, ",
         ),
         (["run", "cpu", "--guest", "kvm"], "--guest kvm: no such kind; allowed: shared, uml"),
         (["run", "net", "--guest", "uml"], "--guest uml: not with scenario net; allowed: none, "),
@@ -76,8 +78,8 @@ def test_second_lab_is_refused_and_told_who_holds_the_computer(tmp_path: Path) -
         pass
 
 
-def test_quiet_phase_is_long_enough_for_the_slowest_controller_to_learn() -> None:
-    request = Request(
+def request_of(**more: Any) -> Request:
+    return Request(
         scenario=scenario("cpu"),
         policies=(cli.policy("roundrobin"), cli.policy("dial-paper")),
         load=0.45,
@@ -87,5 +89,13 @@ def test_quiet_phase_is_long_enough_for_the_slowest_controller_to_learn() -> Non
         rounds=1,
         percentile=90.0,
         seed=7,
+        **more,
     )
-    assert request.phases.quiet_s == 90.0  # nine intervals of 10 s
+
+
+def test_quiet_phase_is_long_enough_for_the_slowest_controller_to_learn() -> None:
+    assert request_of().phases.quiet_s == 90.0  # nine intervals of 10 s
+
+
+def test_where_controllers_learn_once_a_block_is_its_contended_phase() -> None:
+    assert request_of(learn_once=True).phases == Phases(0.0, 60.0, 0.0)

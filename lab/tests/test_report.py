@@ -7,7 +7,7 @@ import pytest
 
 from dial_lab.loadgen import Results
 from dial_lab.reaction import Phases, Reaction
-from dial_lab.report import BlockResult, phase_figures, pieces, policy_figures, ratio, ratios
+from dial_lab.report import BlockResult, draw, phase_figures, pieces, policy_figures, ratio, ratios
 
 PHASES = Phases(quiet_s=10.0, contended_s=10.0, recovered_s=10.0)
 
@@ -53,8 +53,21 @@ def test_pieces_are_five_seconds_long() -> None:
 
 
 def test_ratio_of_constant_latencies_is_exact_and_certain() -> None:
-    ours, theirs = [np.full(50, 10.0)] * 4, [np.full(50, 40.0)] * 4
-    assert ratio(ours, theirs, 90.0, seed=1) == {"p90": 0.25, "ci95": [0.25, 0.25]}
+    ours, theirs = (draw([np.full(50, ms)] * 4, 90.0, seed=1) for ms in (10.0, 40.0))
+    found = ratio(ours, theirs, 90.0)
+    assert list(found)[:2] == ["p90", "ci95"]
+    for name in ("p50", "p90", "p95", "p99", "mean"):
+        assert found[name] == 0.25
+        assert found["ci95" if name == "p90" else f"{name}_ci95"] == [0.25, 0.25]
+
+
+def test_a_percentile_of_ones_own_is_reported_beside_the_others() -> None:
+    drawn = draw([np.arange(101.0)], 30.0, seed=1)
+    assert drawn is not None
+    assert drawn.measured == {"p30": 30.0, "p50": 50.0, "p90": 90.0, "p95": 95.0, "p99": 99.0} | {
+        "mean": 50.0
+    }
+    assert ratio(drawn, drawn, 30.0)["ci95"] == [1.0, 1.0]
 
 
 def test_interval_holds_the_ratio_and_narrows_with_more_pieces() -> None:
@@ -62,7 +75,8 @@ def test_interval_holds_the_ratio_and_narrows_with_more_pieces() -> None:
     draws = [random.exponential(1.0, (2, 200)) for _ in range(64)]
 
     def width(count: int) -> float:
-        found = ratio([d[0] for d in draws[:count]], [d[1] for d in draws[:count]], 90.0, seed=1)
+        ours, theirs = (draw([d[i] for d in draws[:count]], 90.0, seed=1) for i in (0, 1))
+        found = ratio(ours, theirs, 90.0)
         low, high = found["ci95"]
         assert low <= found["p90"] <= high
         return float(high - low)
@@ -71,7 +85,9 @@ def test_interval_holds_the_ratio_and_narrows_with_more_pieces() -> None:
 
 
 def test_ratio_to_nothing_is_null() -> None:
-    assert ratio([np.empty(0)], [np.ones(3)], 90.0, seed=1) == {"p90": None, "ci95": None}
+    nothing, something = (draw([np.ones(count)], 90.0, seed=1) for count in (0, 3))
+    assert ratio(nothing, something, 90.0) == {"p90": None, "ci95": None}
+    assert ratio(something, nothing, 90.0) == {"p90": None, "ci95": None}
 
 
 def test_each_policy_is_compared_with_each_other_one() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -73,7 +75,7 @@ class Front:
 
 
 @asynccontextmanager
-async def front(rival: str, directory: Path) -> AsyncIterator[Front]:
+async def front(rival: str, directory: Path, **variables: str) -> AsyncIterator[Front]:
     (port,) = free_ports(1)
     servers = {"s1": Server(), "s2": Server()}
     listening = {
@@ -86,7 +88,9 @@ async def front(rival: str, directory: Path) -> AsyncIterator[Front]:
     }
     with private_directory() as private, Children(directory) as children:
         balancer = haproxy.Balancer(port, haproxy.socket_in(private))
-        text = haproxy.config("roundrobin", addresses, balancer, rival=rival)
+        text = haproxy.config(
+            "roundrobin", addresses, balancer, rival=rival, rival_variables=variables
+        )
         await asyncio.to_thread(haproxy.start, children, directory, text, balancer)
         yield Front(port, balancer.socket, servers)
         for server in servers.values():
@@ -99,13 +103,13 @@ async def front(rival: str, directory: Path) -> AsyncIterator[Front]:
 async def test_the_oracle_sends_where_a_request_is_served_soonest(tmp_path: Path) -> None:
     async with front("oracle", tmp_path) as lab:
         await asyncio.to_thread(haproxy.tell, lab.socket, "s2", 0.3)
-        # (0 + 1)/100 against (0 + 1)/30.
+        # (0 + 1)/1 against (0 + 1)/0.3.
         await lab.until("s1", 6)
         lab.servers["s1"].holds = True
         before = lab.servers["s1"].asked
         asks = [asyncio.create_task(lab.ask()) for _ in range(3)]
         await lab.asked("s1", before + 3)
-        # (3 + 1)/100 = 0.04 against 1/30 = 0.033.
+        # (3 + 1)/1 = 4 against 1/0.3 = 3.3.
         assert await lab.ask() == "s2"
         lab.servers["s1"].holds = False
         for event in lab.servers["s1"].waiting:
@@ -139,6 +143,107 @@ async def test_prequal_goes_by_latency_and_leaves_who_is_hot(tmp_path: Path) -> 
         for event in lab.servers["s2"].waiting:
             event.set()
         await asyncio.gather(*asks)
+
+
+async def test_knapsack_explores_and_then_gives_the_faster_one_nearly_all(tmp_path: Path) -> None:
+    memory = tmp_path / "curves"
+    # The second one remembers what the first one explored.
+    for number in (1, 2):
+        directory = tmp_path / str(number)
+        directory.mkdir()
+        async with (
+            asyncio.timeout(30.0),
+            front("knapsack", directory, SETTING="1.0", MEMORY=str(memory)) as lab,
+        ):
+            lab.servers["s2"].takes_s = 0.02
+            row = 0
+            while row < 20:
+                asked = await asyncio.gather(*(lab.ask() for _ in range(4)))
+                row = row + 4 if set(asked) == {"s1"} else 0
+        assert [line.split()[0] for line in memory.read_text().splitlines()] == ["s1", "s2"]
+
+
+def lua(directory: Path, text: str, **environment: str) -> list[str]:
+    """What a script prints, run by HAProxy, which brings its own interpreter."""
+    script, config = directory / "test.lua", directory / "haproxy.cfg"
+    script.write_text(text, encoding="utf-8")
+    config.write_text(f"global\n    lua-load-per-thread {script}\n", encoding="utf-8")
+    ran = subprocess.run(
+        ["haproxy", "-c", "-f", config],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert "runtime error" not in ran.stderr, ran.stderr
+    return [line for line in ran.stdout.splitlines() if not line.startswith("Configuration")]
+
+
+KNAPSACK = f'local rule = loadfile("{haproxy.RIVALS}/knapsack.lua")({{}})\n'
+
+
+def test_knapsack_fits_a_polynomial_of_degree_two(tmp_path: Path) -> None:
+    text = """
+local points = {}
+for _, x in ipairs({ 0.1, 0.3, 0.4, 0.5 }) do
+  points[#points + 1] = { share = x, ms = 2 + 3 * x + 40 * x ^ 2 }
+end
+print(string.format("%.6f %.6f %.6f", table.unpack(rule.fit(points))))
+local curve = { c = { 2, 3, 40 }, stretch = 0.5 }
+print(rule.latency_ms(curve, 0.25), rule.share_at(curve.c, 13.5, 1.0))
+"""
+    # Half as much capacity: at a share of 0.25 as slow as at 0.5, 2 + 1.5 + 10 = 13.5 ms.
+    noisy = """
+local c = rule.fit({ { share = 0.1, ms = 9 }, { share = 0.2, ms = 5 }, { share = 0.3, ms = 7 } })
+print(string.format("%.6f %.6f %.6f", table.unpack(c)))
+"""
+    coefficients, latency, of_noise = lua(tmp_path, KNAPSACK + text + noisy)
+    assert coefficients == "2.000000 3.000000 40.000000"
+    assert [float(one) for one in latency.split()] == pytest.approx([13.5, 0.5])
+    # More requests make no server faster: of falling times nothing is left but their mean.
+    assert of_noise == "7.000000 0.000000 0.000000"
+
+
+@pytest.mark.parametrize("stretches", [(1.0, 1.0, 1.0), (0.5, 1.0, 1.0), (0.1, 0.9, 1.3)])
+def test_knapsack_finds_the_shares_of_the_least_mean_latency(
+    tmp_path: Path, stretches: tuple[float, ...]
+) -> None:
+    def cost(units: tuple[int, ...]) -> float:
+        shares = [n / 100 / stretch for n, stretch in zip(units, stretches, strict=True)]
+        return sum(n * (2 + 3 * x + 40 * x * x) for n, x in zip(units, shares, strict=True))
+
+    curves = ", ".join(f"{{ c = {{ 2, 3, 40 }}, stretch = {one} }}" for one in stretches)
+    (found,) = lua(tmp_path, f"{KNAPSACK}print(table.unpack(rule.solve({{ {curves} }})))")
+    units = tuple(int(one) for one in found.split())
+    assert sum(units) == 100
+    every = [(a, b, 100 - a - b) for a in range(1, 99) for b in range(1, 100 - a)]
+    assert cost(units) == pytest.approx(min(map(cost, every)))
+
+
+def test_ice_brings_the_utilisation_of_a_vm_with_a_neighbour_to_its_threshold(
+    tmp_path: Path,
+) -> None:
+    usage = tmp_path / "cpuacct.usage"
+    text = f"""
+local rule = loadfile("{haproxy.RIVALS}/ice.lua")({{ setting = 0.2 }})
+local s1 = {{ name = "s1", left = 0.5, weight = 100, configured = 100 }}
+local function at(ns)
+  local file = io.open("{usage}", "w")
+  file:write(ns, "\\n")
+  file:close()
+  rule.tick({{ s1 }}, 1.0)
+  s1.weight = s1.wants or s1.weight
+  print(s1.weight)
+end
+at(0)           -- the first reading says nothing yet
+at(120000000)   -- 0.12 s of 0.3 cores: 0.4
+at(150000000)   -- 0.1
+at(153000000)   -- 0.01: twice as much and no more
+s1.left = 1.0
+at(200000000)   -- the neighbour is gone
+"""
+    environment = {"RIVAL_USAGE_s1": str(usage), "RIVAL_CORES_s1": "0.3"}
+    assert lua(tmp_path, text, **environment) == ["100", "50", "100", "100", "100"]
 
 
 def test_a_rule_that_is_not_there_keeps_haproxy_from_starting(tmp_path: Path) -> None:

@@ -2,13 +2,13 @@
 #include "real.h"
 #include "shim.h"
 
-#define IDLE(type, call, may_wait)          \
-  do {                                      \
-    if (!real.nanosleep) find_real();       \
+#define IDLE(type, call, may_wait)            \
+  do {                                        \
+    if (!real.found) find_real();             \
     bool traced = (may_wait) && begin_idle(); \
-    type result = call;                     \
-    if (traced) end_idle();                 \
-    return result;                          \
+    type result = call;                       \
+    if (traced) end_idle();                   \
+    return result;                            \
   } while (0)
 
 EXPORT int epoll_wait(int fd, struct epoll_event *events, int most, int timeout_ms) {

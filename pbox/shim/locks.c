@@ -1,7 +1,6 @@
 /* locks.c - mutexes, reader-writer locks and condition variables as virtual resources. */
 #include <errno.h>
 
-#include "internal.h"
 #include "real.h"
 #include "shim.h"
 
@@ -10,7 +9,7 @@ static void mark(const void *key, uint32_t kind) {
   if (place != NOWHERE) store(pbox_domain->keys[place].kind, kind);
 }
 
-static bool begin_wait(const void *key, uint32_t kind) {
+COLD static bool begin_wait(const void *key, uint32_t kind) {
   if (!enter_library()) return false;
   update_pbox((size_t)key, PBOX_PREPARE);
   mark(key, kind);
@@ -18,21 +17,21 @@ static bool begin_wait(const void *key, uint32_t kind) {
   return true;
 }
 
-static void end_wait(const void *key) {
+COLD static void end_wait(const void *key) {
   if (!enter_library()) return;
   update_pbox((size_t)key, PBOX_ENTER);
   leave_library();
 }
 
 static void tell_hold(const void *key) {
-  if (!shim_mitigates || !enter_library()) return;
+  if (!enter_library()) return;
   update_pbox((size_t)key, PBOX_HOLD);
   leave_library();
 }
 
 /* Before it is given back: afterwards, who waited for it may be gone. */
 static void tell_waited_for(const void *key) {
-  if (!shim_mitigates || !enter_library()) return;
+  if (real.holds_untold || !enter_library()) return;
   int saved = errno;
   charge_hold(pbox_self.box, (uint64_t)(uintptr_t)key);
   errno = saved;
@@ -41,7 +40,7 @@ static void tell_waited_for(const void *key) {
 
 /* After it was given back: only then may anybody be delayed. */
 static void tell_given_back(const void *key) {
-  if (!shim_mitigates || !enter_library()) return;
+  if (!enter_library()) return;
   drop_hold(pbox_self.box, (uint64_t)(uintptr_t)key);
   settle(pbox_self.box, pbox_self.slot);
   leave_library();
@@ -51,35 +50,35 @@ static void tell_given_back(const void *key) {
 static bool is_held(int result) { return !result || result == EOWNERDEAD; }
 
 /* Of the ways to take a lock: try, wait if it is taken, say that it is held. */
-#define TAKE(lock, kind, try_it, wait_for_it)              \
-  do {                                                     \
-    if (!real.nanosleep) find_real();                      \
-    int result = try_it;                                   \
-    if (result == EBUSY) {                                 \
-      bool traced = begin_wait(lock, kind);                \
-      result = wait_for_it;                                \
-      if (traced) end_wait(lock);                          \
-    }                                                      \
-    if (is_held(result)) tell_hold(lock);                   \
-    return result;                                         \
+#define TAKE(lock, kind, try_it, wait_for_it)                     \
+  do {                                                            \
+    if (!real.found) find_real();                                 \
+    int result = try_it;                                          \
+    if (result == EBUSY) {                                        \
+      bool traced = begin_wait(lock, kind);                       \
+      result = wait_for_it;                                       \
+      if (traced) end_wait(lock);                                 \
+    }                                                             \
+    if (!real.holds_untold && is_held(result)) tell_hold(lock);   \
+    return result;                                                \
   } while (0)
 
-#define TRY(lock, try_it)                                  \
-  do {                                                     \
-    if (!real.nanosleep) find_real();                      \
-    int result = try_it;                                   \
-    if (is_held(result)) tell_hold(lock);                   \
-    return result;                                         \
+#define TRY(lock, try_it)                                         \
+  do {                                                            \
+    if (!real.found) find_real();                                 \
+    int result = try_it;                                          \
+    if (!real.holds_untold && is_held(result)) tell_hold(lock);   \
+    return result;                                                \
   } while (0)
 
 /* One that fails leaves it held, or was none of this thread's. */
-#define GIVE_BACK(lock, give_it_back)                      \
-  do {                                                     \
-    if (!real.nanosleep) find_real();                      \
-    tell_waited_for(lock);                                 \
-    int result = give_it_back;                             \
-    if (!result) tell_given_back(lock);                    \
-    return result;                                         \
+#define GIVE_BACK(lock, give_it_back)                             \
+  do {                                                            \
+    if (!real.found) find_real();                                 \
+    tell_waited_for(lock);                                        \
+    int result = give_it_back;                                    \
+    if (!result) tell_given_back(lock);                           \
+    return result;                                                \
   } while (0)
 
 EXPORT int pthread_mutex_lock(pthread_mutex_t *mutex) {
@@ -100,8 +99,13 @@ EXPORT int pthread_mutex_trylock(pthread_mutex_t *mutex) {
   TRY(mutex, real.mutex_trylock(mutex));
 }
 
-EXPORT int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+/* Not a part of the next one, which is a jump where nothing is told. */
+NOINLINE static int unlock_mutex(pthread_mutex_t *mutex) {
   GIVE_BACK(mutex, real.mutex_unlock(mutex));
+}
+
+EXPORT int pthread_mutex_unlock(pthread_mutex_t *mutex) {
+  return real.holds_untold ? real.mutex_unlock(mutex) : unlock_mutex(mutex);
 }
 
 EXPORT int pthread_rwlock_rdlock(pthread_rwlock_t *lock) {
@@ -140,8 +144,12 @@ EXPORT int pthread_rwlock_trywrlock(pthread_rwlock_t *lock) {
   TRY(lock, real.rwlock_trywrlock(lock));
 }
 
-EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *lock) {
+NOINLINE static int unlock_rwlock(pthread_rwlock_t *lock) {
   GIVE_BACK(lock, real.rwlock_unlock(lock));
+}
+
+EXPORT int pthread_rwlock_unlock(pthread_rwlock_t *lock) {
+  return real.holds_untold ? real.rwlock_unlock(lock) : unlock_rwlock(lock);
 }
 
 /* A condition's wait: the thread does not hold the mutex meanwhile, and no penalty may be taken at
@@ -182,12 +190,12 @@ static void end_condition(pthread_cond_t *condition, pthread_mutex_t *mutex, uin
     show_idleness(condition, now_ns() - since_ns);
     leave_library();
   }
-  if (is_held_again(result)) tell_hold(mutex);
+  if (!real.holds_untold && is_held_again(result)) tell_hold(mutex);
 }
 
 #define WAIT(condition, mutex, wait_for_it)                  \
   do {                                                       \
-    if (!real.nanosleep) find_real();                        \
+    if (!real.found) find_real();                                 \
     uint64_t since_ns = begin_condition(condition, mutex);   \
     int result = wait_for_it;                                \
     end_condition(condition, mutex, since_ns, result);       \

@@ -15,7 +15,7 @@ static void *lookup(const char *name, const char *version) {
 #define FIND(field, name, version) *(void **)&real.field = lookup(name, version)
 
 void find_real(void) {
-  if (real.nanosleep) return;
+  if (real.found) return;
   FIND(mutex_lock, "pthread_mutex_lock", NULL);
   FIND(mutex_unlock, "pthread_mutex_unlock", NULL);
   FIND(mutex_trylock, "pthread_mutex_trylock", NULL);
@@ -46,5 +46,6 @@ void find_real(void) {
   FIND(recvfrom, "recvfrom", NULL);
   FIND(recvmsg, "recvmsg", NULL);
   FIND(clock_nanosleep, "clock_nanosleep", NULL);
-  FIND(nanosleep, "nanosleep", NULL); /* last: it says that all are there */
+  FIND(nanosleep, "nanosleep", NULL);
+  real.found = true;
 }

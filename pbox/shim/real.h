@@ -1,20 +1,31 @@
-/* real.h - the functions that the shim stands before, as the C library has them. */
+/* real.h - the functions that the shim stands before, as the C library has them.
+ *
+ * What a server calls most is in the first cache line: such a call goes on to the C library after
+ * two looks into it. */
 #ifndef PBOX_SHIM_REAL_H
 #define PBOX_SHIM_REAL_H
 
 #include <poll.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <sys/socket.h>
 #include <time.h>
 
+#include "internal.h"
+
+#pragma GCC visibility push(hidden)
+
 struct real {
-  int (*mutex_lock)(pthread_mutex_t *);
+  _Alignas(64) bool found; /* all of them */
+  bool holds_untold;       /* nobody is told who holds a lock: the shim only measures */
   int (*mutex_trylock)(pthread_mutex_t *);
   int (*mutex_timedlock)(pthread_mutex_t *, const struct timespec *);
   int (*mutex_clocklock)(pthread_mutex_t *, clockid_t, const struct timespec *);
   int (*mutex_unlock)(pthread_mutex_t *);
+  int (*epoll_wait)(int, struct epoll_event *, int, int);
+  int (*mutex_lock)(pthread_mutex_t *);
   int (*rwlock_rdlock)(pthread_rwlock_t *);
   int (*rwlock_wrlock)(pthread_rwlock_t *);
   int (*rwlock_tryrdlock)(pthread_rwlock_t *);
@@ -28,7 +39,6 @@ struct real {
   int (*cond_timedwait)(pthread_cond_t *, pthread_mutex_t *, const struct timespec *);
   int (*cond_clockwait)(pthread_cond_t *, pthread_mutex_t *, clockid_t, const struct timespec *);
   int (*create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-  int (*epoll_wait)(int, struct epoll_event *, int, int);
   int (*epoll_pwait)(int, struct epoll_event *, int, int, const sigset_t *);
   int (*poll)(struct pollfd *, nfds_t, int);
   int (*ppoll)(struct pollfd *, nfds_t, const struct timespec *, const sigset_t *);
@@ -45,6 +55,7 @@ struct real {
 extern struct real real;
 
 /* Looks them up; safe to call again.  A lock may be taken before any constructor has run. */
-void find_real(void);
+COLD void find_real(void);
 
+#pragma GCC visibility pop
 #endif

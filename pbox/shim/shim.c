@@ -32,53 +32,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "internal.h"
 #include "real.h"
 #include "shim.h"
 
 /* 50 % relative, the paper's in its evaluation. */
 static const IsolationRule rule = {PBOX_RELATIVE, PBOX_AVERAGE, 50};
 static struct pbox_options options = {.mode = PBOX_MEASURE};
-bool shim_mitigates, shim_conditions_defer;
+bool shim_conditions_defer;
 static bool started;
 static pthread_key_t at_thread_end;
 
-static _Thread_local struct {
-  int psid;    /* 0: none yet; < 0: there was no room for one */
-  bool inside; /* the library's own calls come by here, too */
-} mine __attribute__((tls_model("initial-exec")));
+_Thread_local struct shim_thread shim_thread;
 
 static void end_thread(void *psid) {
-  mine.inside = true;
+  shim_thread.inside = true;
   release_pbox((int)(intptr_t)psid);
-  mine.psid = -1;
+  shim_thread.psid = -1;
 }
 
 /* A child's only thread has no pBox. */
-static void in_child(void) { mine.psid = 0; }
+static void in_child(void) { shim_thread.psid = 0; }
 
-bool enter_library(void) {
-  if (!started || mine.inside || mine.psid < 0) return false;
-  mine.inside = true;
-  if (!mine.psid) {
-    int saved = errno; /* taking a lock leaves it alone */
-    mine.psid = create_pbox(rule);
-    if (mine.psid > 0) {
-      pthread_setspecific(at_thread_end, (void *)(intptr_t)mine.psid);
-      activate_pbox(mine.psid);
-    }
-    errno = saved;
+void find_pbox(void) {
+  if (!started) return;
+  int saved = errno; /* taking a lock leaves it alone */
+  shim_thread.inside = true;
+  shim_thread.psid = create_pbox(rule);
+  if (shim_thread.psid > 0) {
+    pthread_setspecific(at_thread_end, (void *)(intptr_t)shim_thread.psid);
+    activate_pbox(shim_thread.psid);
   }
-  mine.inside = mine.psid > 0 && pbox_self.box;
-  return mine.inside;
+  errno = saved;
 }
-
-void leave_library(void) { mine.inside = false; }
 
 __attribute__((constructor)) static void start(void) {
   find_real();
   const char *mode = getenv("PBOX_MODE"), *condition = getenv("PBOX_CONDITION");
-  shim_mitigates = mode && !strcmp(mode, "mitigate");
+  real.holds_untold = !mode || strcmp(mode, "mitigate");
   shim_conditions_defer = condition && !strcmp(condition, "deferral");
   pbox_default_options = &options;
   pbox_page_flags = PBOX_PAGE_SHIM;
@@ -86,22 +76,6 @@ __attribute__((constructor)) static void start(void) {
   pthread_atfork(NULL, NULL, in_child);
   started = true; /* other libraries' constructors may have made threads and calls before */
   if (enter_library()) leave_library(); /* so that the page is there from the beginning */
-}
-
-bool begin_idle(void) {
-  if (!enter_library()) return false;
-  freeze_pbox(mine.psid);
-  leave_library();
-  return true;
-}
-
-void end_idle(void) {
-  int saved = errno;
-  if (enter_library()) {
-    activate_pbox(mine.psid);
-    leave_library();
-  }
-  errno = saved;
 }
 
 /* A new thread gets its pBox before it does anything, so that its time counts from there. */
@@ -119,7 +93,7 @@ static void *begin_thread(void *given) {
 
 EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
                           void *(*function)(void *), void *argument) {
-  if (!real.nanosleep) find_real();
+  if (!real.found) find_real();
   struct beginning *beginning = malloc(sizeof *beginning);
   if (!beginning) return EAGAIN;
   *beginning = (struct beginning){function, argument};

@@ -80,6 +80,7 @@ static double tail_of(const float *level, unsigned n) {
 
 double recent_level(const struct box *box, enum pbox_metric metric) {
   if (!box->n_recent) return -1;
+  if (!box->recent_deferred_ns) return 0; /* by any metric */
   if (metric == PBOX_AVERAGE)
     return level_of((double)box->recent_deferred_ns, (double)box->recent_executed_ns);
   if (metric == PBOX_TAIL) return tail_of(box->level, box->n_recent);
@@ -118,6 +119,7 @@ static struct blame *blame(struct box *victim, uint32_t noisy_psid, uint64_t key
   store(least->key, key);
   store(least->sentenced, false);
   store(least->psid, noisy_psid);
+  store(victim->blames, true);
   return least;
 }
 
@@ -194,7 +196,7 @@ static struct blame *most_blamed(struct box *box) {
 }
 
 /* Posts a complaint to that one if its share alone misses the goal, now or lately. */
-static void complain(struct box *box, struct pbox_page_slot *slot, uint64_t deferred_ns,
+COLD static void complain(struct box *box, struct pbox_page_slot *slot, uint64_t deferred_ns,
                      uint64_t executed_ns) {
   struct blame *most = most_blamed(box);
   if (!most || load(most->sentenced)) return;
@@ -224,35 +226,39 @@ void forget_blame(struct box *box) {
   }
 }
 
-static void remember_activity(struct box *box, uint64_t deferred_ns, uint64_t executed_ns) {
+static void remember_activity(struct box *box, enum pbox_metric metric, uint64_t deferred_ns,
+                              uint64_t executed_ns) {
   unsigned at = box->at_recent;
+  struct activity *one = &box->recent[at];
   if (box->n_recent == RECENT) {
-    store(box->recent_deferred_ns, box->recent_deferred_ns - box->deferred_ns[at]);
-    store(box->recent_executed_ns, box->recent_executed_ns - box->executed_ns[at]);
+    store(box->recent_deferred_ns, box->recent_deferred_ns - one->deferred_ns);
+    store(box->recent_executed_ns, box->recent_executed_ns - one->executed_ns);
   } else {
     store(box->n_recent, box->n_recent + 1);
   }
-  box->deferred_ns[at] = deferred_ns;
-  box->executed_ns[at] = executed_ns;
-  box->level[at] = (float)level_of((double)deferred_ns, (double)executed_ns);
+  *one = (struct activity){executed_ns, deferred_ns};
+  if (metric != PBOX_AVERAGE)
+    box->level[at] = (float)level_of((double)deferred_ns, (double)executed_ns);
   store(box->recent_deferred_ns, box->recent_deferred_ns + deferred_ns);
   store(box->recent_executed_ns, box->recent_executed_ns + executed_ns);
   box->at_recent = (at + 1) % RECENT;
 }
 
 void end_activity(struct box *box, struct pbox_page_slot *slot, uint64_t now) {
-  drop_waits(box, slot);
-  if (box->paused_from_ns) leave_out_pause(box, slot, now);
-  store(box->paused_from_ns, 0);
+  if (box->n_waits) drop_waits(box, slot);
+  if (box->paused_from_ns) {
+    leave_out_pause(box, slot, now);
+    store(box->paused_from_ns, 0);
+  }
   enum pbox_metric metric = (enum pbox_metric)slot->metric;
   uint64_t start = slot->activity_start_ns, deferred_ns = slot->activity_deferred_ns;
   uint64_t executed_ns = now > start ? now - start : 0;
-  remember_activity(box, deferred_ns, executed_ns);
+  remember_activity(box, metric, deferred_ns, executed_ns);
   double level = recent_level(box, metric);
   if (deferred_ns && level > NEAR_GOAL * load_double(&slot->goal))
     complain(box, slot, deferred_ns, executed_ns);
-  forget_blame(box);
-  if (pbox_domain->holds_end && (box->n_holds || box->more_holds)) {
+  if (load(box->blames)) forget_blame(box);
+  if ((box->n_holds || box->more_holds) && pbox_domain->holds_end) {
     note_mistake(slot); /* an UNHOLD is missing */
     box->n_holds = box->more_holds = 0;
   }

@@ -25,7 +25,7 @@
 
 #include "internal.h"
 
-enum { LINE = 64, PATH_BYTES = 256, DEFAULT_BOXES = 1024, DEFAULT_KEYS = 1024 };
+enum { PATH_BYTES = 256, DEFAULT_BOXES = 1024, DEFAULT_KEYS = 1024 };
 
 /* Sleeping takes 50 us at least (the kernel's default timer slack), so a shorter penalty is none.
    100 ms is the longer of the two lengths that the paper tries in its Table 4. */

@@ -128,10 +128,6 @@ void drop_hold(struct box *box, uint64_t key) {
     box->more_holds--;
 }
 
-void settle(struct box *box, struct pbox_page_slot *slot) {
-  if (box->pending_ns || load(box->complaint.key)) serve_penalty(box, slot);
-}
-
 static int unhold(struct box *box, struct pbox_page_slot *slot, uint64_t key) {
   struct hold *held = find_hold(box, key);
   if (held) {

@@ -11,11 +11,17 @@
 #define PBOX_INTERNAL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
 #include "pbox.h"
 #include "pbox_page.h"
+
+#pragma GCC visibility push(hidden) /* so that nothing here is looked for in other libraries */
+
+#define COLD __attribute__((cold)) /* what is rare, out of the way of what is not */
+#define NOINLINE __attribute__((noinline))
 
 #define load(field) __atomic_load_n(&(field), __ATOMIC_ACQUIRE)
 #define store(field, value) __atomic_store_n(&(field), (value), __ATOMIC_RELEASE)
@@ -35,6 +41,7 @@ static inline void store_double(double *to, double value) {
 }
 
 enum {
+  LINE = 64,      /* bytes of a cache line */
   WAITS = 4,      /* resources that one pBox waits for at once: one, or few when events nest */
   HOLDS = 16,     /* resources that one pBox holds at once; of more, only the number is known */
   SEATS = 16,     /* waiting pBoxes that a resource knows, one cache line of them */
@@ -89,27 +96,36 @@ struct complaint {
   uint32_t psid; /* whom it is meant for: the slot may be another's by now */
 };
 
+/* T_e and T_d of an activity. */
+struct activity {
+  uint64_t executed_ns, deferred_ns;
+};
+
+/* All that an activity without deferral looks at is in the first cache line: between two of them a
+   server's other work has driven most of the box out of the processor's first cache. */
 struct box {
-  /* written by the thread that the pBox is bound to, read by others */
-  uint64_t binding; /* psid << 32 | thread that it is bound to: 0 none, with LAZY it may be taken */
+  /* the thread's own; others read what is stored atomically */
+  _Alignas(LINE) uint64_t pending_ns; /* penalty that waits for the pBox to hold nothing */
   uint64_t paused_from_ns; /* a penalty on a shared thread: not yet taken out of T_e from then on */
-  struct wait waits[WAITS];
   uint64_t recent_executed_ns, recent_deferred_ns; /* sums over the ring */
-  /* written by others */
-  struct blame blamed[BLAMED];
-  struct complaint complaint;
-  uint32_t next_free, generation; /* of the psid, so that an old one is known as such */
-  /* the thread's own */
-  bool active, shared, filed;
   unsigned n_waits, n_holds, n_recent, at_recent;
   unsigned more_holds; /* that found no room in holds */
+  bool active, shared, filed;
+  /* written by others */
+  bool blames; /* somebody has been entered in blamed */
+  struct complaint complaint;
+  struct blame blamed[BLAMED];
+  uint64_t binding; /* psid << 32 | thread that it is bound to: 0 none, with LAZY it may be taken */
+  uint32_t next_free, generation; /* of the psid, so that an old one is known as such */
+  /* the thread's own */
+  struct wait waits[WAITS]; /* others read them */
   uint64_t filed_under;
-  uint64_t pending_ns; /* penalty that waits for the pBox to hold nothing */
   struct hold holds[HOLDS];
   struct penalty remembered[REMEMBERED];
-  uint64_t executed_ns[RECENT], deferred_ns[RECENT];
-  float level[RECENT];
+  _Alignas(LINE) struct activity recent[RECENT]; /* a ring */
+  float level[RECENT]; /* of each, where the metric is not the average */
 };
+_Static_assert(offsetof(struct box, complaint.key) + sizeof(uint64_t) <= LINE, "the first line");
 
 struct arena {
   uint64_t free_head; /* tag << 32 | index + 1 of a free box: a stack that no lock guards */
@@ -133,7 +149,7 @@ struct domain {
   uint64_t start_ticks;
 };
 
-#define ARENA_VERSION 2u /* of struct arena and struct box, which the processes of a domain share */
+#define ARENA_VERSION 3u /* of struct arena and struct box, which the processes of a domain share */
 #define NOWHERE UINT32_MAX
 #define LAZY 0x80000000u
 
@@ -175,7 +191,9 @@ static inline void begin_write(struct pbox_page_slot *slot) {
 }
 static inline void end_write(struct pbox_page_slot *slot) { store(slot->seq, slot->seq + 1); }
 
-/* pbox.c */
+/* pbox.c: activate_pbox() and freeze_pbox() of the pBox that this thread is known to have */
+void activate_own(struct box *box, struct pbox_page_slot *slot);
+int freeze_own(struct box *box, struct pbox_page_slot *slot);
 void begin_activity(struct box *box, struct pbox_page_slot *slot);
 
 /* domain.c; what create_pbox() opens a domain with, and flags that its page shows */
@@ -207,17 +225,16 @@ void reap_own(void);
 /* events.c */
 int tell(struct box *box, struct pbox_page_slot *slot, uint64_t key, enum pbox_event event);
 void charge_hold(struct box *box, uint64_t key); /* an UNHOLD in parts: whom it has kept waiting, */
-void drop_hold(struct box *box, uint64_t key);   /* a unit is given back, */
-void settle(struct box *box, struct pbox_page_slot *slot); /* and a penalty taken, if one is due */
-void drop_waits(struct box *box, struct pbox_page_slot *slot);
-void note_mistake(struct pbox_page_slot *slot);
+void drop_hold(struct box *box, uint64_t key);   /* a unit is given back; then settle() */
+COLD void drop_waits(struct box *box, struct pbox_page_slot *slot);
+COLD void note_mistake(struct pbox_page_slot *slot);
 
 /* detect.c: Algorithm 1 */
 double level_of(double deferred_ns, double executed_ns); /* T_f, eq. of section 4.3.1 */
 double recent_level(const struct box *box, enum pbox_metric metric);
 void detect(struct box *noisy, uint64_t key, uint32_t place, uint64_t held_since_ns, uint64_t now);
 void end_activity(struct box *box, struct pbox_page_slot *slot, uint64_t now);
-void forget_blame(struct box *box);
+COLD void forget_blame(struct box *box);
 
 /* penalty.c: section 4.4.2 */
 struct effect {
@@ -228,9 +245,14 @@ struct effect {
 uint64_t first_penalty(uint64_t victim_deferred_ns, uint64_t noisy_executed_ns);
 double penalty_step(struct penalty *last, const struct effect *effect);
 void sentence(struct box *noisy, uint64_t key, const struct effect *effect, uint64_t now);
-void serve_penalty(struct box *box, struct pbox_page_slot *slot);
+COLD void serve_penalty(struct box *box, struct pbox_page_slot *slot);
 uint64_t paused_ns(const struct box *box, const struct pbox_page_slot *slot, uint64_t now);
-void leave_out_pause(struct box *box, struct pbox_page_slot *slot, uint64_t now);
+COLD void leave_out_pause(struct box *box, struct pbox_page_slot *slot, uint64_t now);
+
+/* A penalty is taken, if one is due. */
+static inline void settle(struct box *box, struct pbox_page_slot *slot) {
+  if (box->pending_ns || load(box->complaint.key)) serve_penalty(box, slot);
+}
 
 /* directory.c: pBoxes by what the program files them under; of this process alone */
 int directory_put(uint64_t k, int psid);
@@ -238,4 +260,5 @@ int directory_get(uint64_t k);
 void directory_remove(uint64_t k, int psid);
 void directory_clear(void);
 
+#pragma GCC visibility pop
 #endif

@@ -114,7 +114,7 @@ int create_pbox(IsolationRule rule) {
   uint32_t generation = box->generation + 1, next_free = box->next_free;
   uint32_t seq = slot->seq | 1, me = this_thread();
   let_go(0);
-  clear(box, offsetof(struct box, executed_ns)); /* the ring counts what is in it */
+  clear(box, offsetof(struct box, recent)); /* the ring counts what is in it */
   box->generation = generation;
   store(box->next_free, next_free);
   int psid = psid_of(box);
@@ -158,31 +158,34 @@ void begin_activity(struct box *box, struct pbox_page_slot *slot) {
   end_write(slot);
 }
 
-int activate_pbox(int psid) {
-  int result = take(psid);
-  if (result) return result;
-  struct box *box = pbox_self.box;
-  struct pbox_page_slot *slot = pbox_self.slot;
+void activate_own(struct box *box, struct pbox_page_slot *slot) {
   if (box->active) { /* its freeze is missing */
     note_mistake(slot);
     end_activity(box, slot, now_ns());
   }
   settle(box, slot);
   begin_activity(box, slot);
+}
+
+int activate_pbox(int psid) {
+  int result = take(psid);
+  if (!result) activate_own(pbox_self.box, pbox_self.slot);
+  return result;
+}
+
+int freeze_own(struct box *box, struct pbox_page_slot *slot) {
+  if (!box->active) {
+    note_mistake(slot);
+    return -EALREADY;
+  }
+  end_activity(box, slot, now_ns());
+  settle(box, slot);
   return 0;
 }
 
 int freeze_pbox(int psid) {
   int result = take(psid);
-  if (result) return result;
-  struct box *box = pbox_self.box;
-  if (!box->active) {
-    note_mistake(pbox_self.slot);
-    return -EALREADY;
-  }
-  end_activity(box, pbox_self.slot, now_ns());
-  settle(box, pbox_self.slot);
-  return 0;
+  return result ? result : freeze_own(pbox_self.box, pbox_self.slot);
 }
 
 int unbind_pbox(size_t k, enum pbox_unbind_flags flags) {

@@ -90,7 +90,7 @@ static struct penalty *memory_of(struct box *noisy, uint64_t key, uint64_t now) 
 /* T_e of a pBox's activity, or of its last one. */
 static uint64_t executed_ns_of(const struct box *box, uint64_t now) {
   if (!box->active)
-    return box->n_recent ? box->executed_ns[(box->at_recent + RECENT - 1) % RECENT] : 0;
+    return box->n_recent ? box->recent[(box->at_recent + RECENT - 1) % RECENT].executed_ns : 0;
   const struct pbox_page_slot *slot = &pbox_domain->slots[index_of(box)];
   uint64_t from = slot->activity_start_ns + paused_ns(box, slot, now);
   return from < now ? now - from : 0;

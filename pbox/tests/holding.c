@@ -154,7 +154,7 @@ static void a_complaint_heard_between_activities_is_measured_by_the_last_one(voi
   int psid = begin();
   CHECK(freeze_pbox(psid) == 0);
   struct box *box = box_of(psid);
-  box->executed_ns[0] = 100000000;
+  box->recent[0].executed_ns = 100000000;
   box->complaint = (struct complaint){
       .key = KEY, .deferred_ns = 900000000, .ratio = 0.9, .goal = 0.5, .psid = (uint32_t)psid};
   CHECK(activate_pbox(psid) == 0);

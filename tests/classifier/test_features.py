@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.classifier import FEATURES, Metrics, QuietBaseline, features_of
+from dial.classifier import FEATURES, Metrics, QuietBaseline, features_of, own
 from dial.classifier.baseline import Line
 from dial.classifier.metrics import LINES, SAMPLE_FIELDS, WINDOW_FIELDS
 from dial.columns import column, table
@@ -326,3 +326,22 @@ def test_a_connect_time_that_waits_behind_more_load_of_ones_own_is_as_expected()
     busy = window(60.0, t_c_ms=20.0 * 0.6 / 0.4)
     assert features(quiet, busy, QUIET, 0.6)["t_c_ratio"] == pytest.approx(1.0)
     assert features(quiet, busy, QUIET)["t_c_ratio"] > 1.8
+
+
+@pytest.mark.parametrize("field", ["own_services_cores", "net_softirq_cores"])
+@pytest.mark.parametrize(
+    ("cores", "capacity", "expected"),
+    [
+        (0.1, 0.5, 0.2),
+        (0.6, 0.5, 1.0),
+        (0.1, 0.0, math.nan),
+        (0.1, UNKNOWN, math.nan),
+        (UNKNOWN, 0.5, math.nan),
+    ],
+)
+def test_a_part_of_the_cpu_is_the_same_of_all_vms_and_of_one(field, cores, capacity, expected):
+    one = replace(QUIET, cpu_capacity_cores=capacity, **{field: cores})
+    metric = {"own_services_cores": "own_services", "net_softirq_cores": "softirq"}[field]
+    assert metrics(window(), one)[metric] == pytest.approx([expected], nan_ok=True)
+    part = own.part(getattr(one, field), one)
+    assert isinstance(part, NoData) if math.isnan(expected) else part == pytest.approx(expected)

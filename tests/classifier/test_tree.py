@@ -125,10 +125,15 @@ def test_the_starter_model_accuses_nobody_when_all_is_missing(starter):
     assert all("missing (no agent)" in step for step in path)
 
 
-def test_the_starter_model_knows_neither_intra_app_nor_unknown(starter):
+def test_the_starter_model_knows_neither_what_is_ones_own_doing_nor_unknown(starter):
     def leaves(tree: Tree) -> set[Cause]:
         if isinstance(tree, Leaf):
             return {tree.cause}
         return leaves(tree.below) | leaves(tree.above)
 
-    assert set(Cause) - leaves(starter) == {Cause.INTRA_APP, Cause.UNKNOWN}
+    assert set(Cause) - leaves(starter) == {
+        Cause.INTRA_APP,
+        Cause.OWN_SERVICES,
+        Cause.SOFTIRQ,
+        Cause.UNKNOWN,
+    }

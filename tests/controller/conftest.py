@@ -58,6 +58,12 @@ class Service:
     """Part of activities' time that they wait for one another, of applications that tell it."""
     given: dict[str, float] = field(default_factory=dict)
     """What the balancer gives them beside what their weights say; 1 where nothing is said."""
+    own_services: dict[str, float] = field(default_factory=dict)
+    """Part of the VM's CPU that its other services take, where the agent tells it."""
+    softirq: dict[str, float] = field(default_factory=dict)
+    """The same of packets."""
+    missed_s: dict[str, float] = field(default_factory=dict)
+    """For how long targets have been missed that nothing inside the VM meets."""
     weights: dict[str, int] = field(default_factory=dict)
     configured: dict[str, int] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
@@ -83,18 +89,26 @@ class Service:
             taken = self.rho_bg.get(name, 0.0)
             slowed = 1.0 - self.cache_rho_bg.get(name, 0.0)
             deferred = self.deferred.get(name)
-            left_per_s = PEAK_RPS * (1.0 - taken) * slowed * (1.0 - (deferred or 0.0))
+            others, packets = self.own_services.get(name), self.softirq.get(name)
+            own = (1.0 - (others or 0.0)) * (1.0 - (packets or 0.0))
+            left_per_s = PEAK_RPS * (1.0 - taken) * slowed * (1.0 - (deferred or 0.0)) * own
             spare_per_s = max(left_per_s - rate, 1.0)
             t90_ms = 1e3 * percentile_factor(90.0) / spare_per_s * (noise or {}).get(name, 1.0)
             used_cores = min(0.3, 0.3 * rate / PEAK_RPS / slowed)
+            told = {
+                "deferral_fraction": deferred,
+                "own_services_cores": None if others is None else 0.3 * others,
+                "net_softirq_cores": None if packets is None else 0.3 * packets,
+                "targets_missed_s": self.missed_s.get(name),
+            }
             inside = sample(
                 now_s,
-                cpu_usr_cores=0.8 * used_cores,
+                cpu_usr_cores=0.8 * used_cores + 0.3 * (others or 0.0),
                 cpu_sys_cores=0.2 * used_cores,
                 cpu_capacity_cores=0.3,
                 run_queue_wait_cores=0.15 * used_cores + taken,
                 throttled_fraction=0.0,
-                **({} if deferred is None else {"deferral_fraction": deferred}),
+                **{metric: value for metric, value in told.items() if value is not None},
             )
             backends.append(
                 BackendObservation(

@@ -735,3 +735,16 @@ def test_lemma_1_as_printed_gives_a_starved_backend_nothing(make_service):
     plan = service.run(4)
     assert share(plan, "s1") == 0.0
     assert plan.weights["s1"] == 0
+
+
+@pytest.mark.parametrize("kind", [WeightKind.REQUESTS, WeightKind.CONCURRENCY])
+def test_proportional_weights_are_what_is_left_whatever_a_weight_means(make_service, kind):
+    meaning = WeightMeaning(kind, minimum=1, maximum=256, zero_drains=True)
+    service = make_service(meaning=meaning, strategies={"split": "proportional"})
+    service.run(20)
+    service.rho_bg["s1"] = 0.5
+    weights = service.run(4).weights
+    # Largest remainders of 300 units: half a unit of 100 to either side.
+    left = 1.0 - service.state.backends["s1"].contention.in_use
+    assert weights["s1"] / weights["s2"] == pytest.approx(left, abs=0.1)
+    assert weights["s2"] == pytest.approx(weights["s3"], abs=1)

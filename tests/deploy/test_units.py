@@ -62,6 +62,18 @@ def test_it_is_exposed_no_more_than_its_page_says(unit: Path) -> None:
     assert found[1] == figures[name].strip()
 
 
+def test_an_agent_that_divides_its_vm_gets_what_that_takes_and_no_more(tmp_path: Path) -> None:
+    unit = tmp_path / "dial-agent.service"
+    unit.write_text((UNITS / unit.name).read_text().replace("/opt/dial/bin/dial", sys.executable))
+    shutil.copytree(UNITS / "dial-agent.service.d", tmp_path / "dial-agent.service.d")
+    said = analyze("verify", "--man=no", str(unit))
+    assert (said.returncode, said.stdout) == (0, "")
+    said = analyze("security", "--offline=true", str(unit))
+    found = re.search(r"Overall exposure level for \S+: ([\d.]+)", said.stdout)
+    assert found is not None, said.stdout
+    assert f"then says {found[1]})" in (UNITS / "README.md").read_text()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_it_holds_no_privilege(name: str) -> None:
     lines = (UNITS / name).read_text().splitlines()

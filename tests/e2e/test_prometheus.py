@@ -24,17 +24,22 @@ from .stack import Stack, start_stack
 DEPLOY = Path(__file__).parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dial.json").read_text())
 SCRAPE_S = 0.5
+READ_TOKEN = "the-readers-token-of-this-test"
 VARIABLES = {"$__rate_interval": "5s", "$job": "dial", "$service": ".*", "$backend": ".*"}
 
 MAY_BE_EMPTY = ("Load moved",)
 """Nothing to draw, where nothing has happened."""
 
 
-def configuration(target: str) -> str:
-    """The one we ship, which scrapes ``target``, and sooner."""
+def configuration(target: str, token: Path | None) -> str:
+    """The one we ship, which scrapes ``target``, and sooner; with its lines for a token."""
     text = (DEPLOY / "prometheus" / "prometheus.yml").read_text()
     assert '"127.0.0.1:9180"' in text
     text = text.replace("127.0.0.1:9180", target)
+    if token is not None:
+        given = "authorization: {credentials_file: /etc/prometheus/dial-token}"
+        assert f"    # {given}\n" in text
+        text = text.replace(f"# {given}", given).replace("/etc/prometheus/dial-token", str(token))
     return re.sub(r"(scrape|evaluation)_interval: \w+", rf"\1_interval: {SCRAPE_S * 1e3:g}ms", text)
 
 
@@ -71,11 +76,13 @@ class Prometheus:
 
 
 @asynccontextmanager
-async def prometheus(directory: Path, target: str) -> AsyncIterator[Prometheus]:
+async def prometheus(
+    directory: Path, target: str, token: Path | None = None
+) -> AsyncIterator[Prometheus]:
     if shutil.which("prometheus") is None:
         pytest.skip("no prometheus program here: install Debian's")
     config = directory / "prometheus.yml"
-    config.write_text(configuration(target))
+    config.write_text(configuration(target, token))
     shutil.copy(DEPLOY / "prometheus" / "dial.rules.yml", directory)
     host, port = log_address()
     with (directory / "prometheus.log").open("wb") as log:
@@ -107,6 +114,33 @@ def panels() -> list[tuple[str, str]]:
     for name, value in VARIABLES.items():
         asked = [(title, query.replace(name, value)) for title, query in asked]
     return asked
+
+
+class Guarded(Stack):
+    """Its controller shows nothing to those without a token."""
+
+    def settings(self, **changes: str) -> str:
+        path = self.directory / "read"
+        path.touch(mode=0o600)
+        path.write_text(READ_TOKEN)
+        return (
+            super().settings(**changes).replace("[api]\n", f'[api]\nread_token_file = "{path}"\n')
+        )
+
+
+async def test_a_controller_with_a_read_token_is_scraped_with_it_alone() -> None:
+    async with start_stack(Guarded) as stack:
+        target = stack.controller.url.removeprefix("http://")
+        for token, seen in (stack.directory / "read", "1"), (None, "0"):
+            directory = stack.directory / f"prometheus-{seen}"
+            directory.mkdir()
+            async with prometheus(directory, target, token) as server:
+
+                async def scraped(server: Prometheus = server, seen: str = seen) -> bool:
+                    found = await server.query("up")
+                    return [each["value"][1] for each in found] == [seen]
+
+                await until(scraped, f"up is {seen}")
 
 
 async def test_prometheus_scrapes_it_and_every_query_of_the_dashboard_answers() -> None:

@@ -15,9 +15,9 @@ from dial.controller.recording import Recording
 from dial.errors import DialError, IntakeError, LimitError, ModelError, RecordingError, SettingError
 from dial.intake.samples import MAX_INTERVAL_S, MAX_SAMPLES, MAX_VALUE, REASONS, decode_batch
 from dial.lease import LeaseFile
+from dial.limits.guardian import put_back
 from dial.model import ModelDocument, load_model, save_model
 from dial.netcharge.settings import read_settings as read_charge
-from dial.partition.guardian import put_back
 from dial.partition.settings import read_settings as read_partition
 from dial.settings import load_settings
 from dial.types import METRIC_NAMES, NoData, Observation, Plan

@@ -9,12 +9,13 @@ import pytest
 
 from dial.agent.files import Tree
 from dial.errors import SettingError
+from dial.limits.journal import Journal, Limits
+from dial.limits.knobs import CpuMax
+from dial.limits.limiter import Limiter
 from dial.netcharge.enforce import Charged, Enforcer
 from dial.netcharge.ingress import Ingress
 from dial.netcharge.settings import parse_settings
 from dial.netcharge.softirq import Counts, Packets, Softirqs
-from dial.partition.journal import Journal, Limits
-from dial.partition.knobs import CpuMax
 
 MS = 1_000_000
 
@@ -88,12 +89,11 @@ def enforcer(kernel: Kernel) -> Enforcer:
         groups,
         cast("Softirqs", kernel),
         cast("Ingress", kernel),
-        limits,
-        journal,
+        Limiter(limits, journal),
         context_is_accounted=True,
         monotonic_s=lambda: kernel.now_s,
     )
-    made.once()
+    made.begin()
     return made
 
 

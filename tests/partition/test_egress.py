@@ -16,13 +16,14 @@ from dial.agent.cgroups import MOUNTINFO, parse_mountinfo
 
 DIVIDES = """
 import json, os, pathlib, socket, subprocess, sys
+from dial.limits import qdisc
 from dial.partition import egress
-from dial.partition.journal import Journal, Limits
+from dial.limits.journal import Journal, Limits
 
 group, journal_path = sys.argv[1:]
 subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
 pathlib.Path(group, "cgroup.procs").write_text(str(os.getpid()))
-journal = Journal(pathlib.Path(journal_path), Limits(["/nowhere"]), egress.remove_qdisc)
+journal = Journal(pathlib.Path(journal_path), Limits(["/nowhere"]), qdisc.remove_qdisc)
 journal.begin()
 divided = egress.Egress("lo", 1e9, {"web": group, "db": group + "/none"}, journal)
 with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to:
@@ -30,10 +31,10 @@ with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as to:
     to.sendto(bytes(1000), to.getsockname())
 sent = divided._bytes_sent()
 divided.adjust(0.5)
-before = egress.root_handle("lo")
+before = qdisc.root_handle("lo")
 divided.close()
 complaints = journal.undo()
-print(json.dumps([sent, before == egress.HANDLE, egress.root_handle("lo"), complaints]))
+print(json.dumps([sent, before == qdisc.HANDLE, qdisc.root_handle("lo"), complaints]))
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -14,6 +15,15 @@ import pytest
 from dial.agent.cgroups import MOUNTINFO, Hierarchies, parse_mountinfo
 
 WITHIN_S = 30.0
+UNIT = Path(__file__).parents[2] / "deploy/systemd/dial-agent.service.d/partition.conf"
+
+
+def as_its_unit_allows() -> list[str]:
+    """What leaves a program the capabilities of the unit, and no others."""
+    found = re.search(r"^CapabilityBoundingSet=(.+)$", UNIT.read_text(), re.MULTILINE)
+    assert found is not None
+    kept = "".join(f",+{name.removeprefix('CAP_').lower()}" for name in found[1].split())
+    return ["setpriv", f"--bounding-set=-all{kept}", "--inh-caps=-all", "--no-new-privs"]
 
 
 @pytest.fixture
@@ -73,6 +83,7 @@ def test_limits_are_back_however_the_agent_ends(
     )
     agent = subprocess.Popen(
         [
+            *as_its_unit_allows(),
             *(sys.executable, "-m", "dial.agent", "--memory-probe", "off"),
             *("--controller", "http://127.0.0.1:1", "--backend", "vm"),
             *("--token-file", str(tmp_path / "token")),

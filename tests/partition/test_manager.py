@@ -11,8 +11,7 @@ from dial.partition.egress import parse_classes
 from dial.partition.manager import Manager
 from dial.partition.settings import PartitionSettings, parse_settings
 from dial.types import NoData
-
-from .conftest import Host
+from tests.hosts import Host
 
 FILE = """
 subtree = "vm"
@@ -99,8 +98,8 @@ def test_what_an_agent_left_that_was_killed_is_put_back_before_the_next_looks(
     host.with_v2()
     killed = made(host)
     killed.once()
-    assert killed._journal is not None
-    killed._journal.close()  # as the kernel does
+    assert killed._limiter is not None
+    killed._limiter._journal.close()  # as the kernel does
     managed = made(host)
     assert host.text("/sys/fs/cgroup/vm/web/cpu.max").startswith("max 100000")
     managed.put_back()

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dial.errors import SettingError
+from dial.limits.knobs import Resource
 from dial.partition.parties import Decision, Move, Reading, State, start, step
-from dial.partition.resources import GIB, Machine, Resource, Service, Units, fair, idle
+from dial.partition.resources import GIB, Machine, Service, Units, fair, idle
 from dial.partition.wheels import Action, Direction
 from dial.types import NoData
 
@@ -164,17 +165,20 @@ def test_load_is_asked_to_go_after_a_minute_and_until_a_minute_without_a_miss() 
     state = begun(web=19, db=1, batch=0)
     machine = replace(CPU_ONLY, services=(WEB, DB))
     slow, fine = readings(web=30.0, db=9.0), readings(web=2.0, db=1.0)
-    for now_s, seen, relief in (
-        (0.0, slow, None),
-        (59.9, slow, None),
-        (60.0, slow, "web"),  # it is stateless, though db has the tighter target
-        (61.0, fine, "web"),
-        (120.9, fine, "web"),
-        (121.0, fine, None),
-        (122.0, slow, None),
+    for now_s, seen, relief, missed_s in (
+        (0.0, slow, None, 0.0),
+        (59.5, slow, None, 0.0),
+        (60.0, slow, "web", 60.0),  # it is stateless, though db has the tighter target
+        (62.0, slow, "web", 62.0),
+        (63.0, fine, "web", 62.0),
+        (64.0, slow, "web", 63.0),
+        (65.0, fine, "web", 63.0),
+        (124.5, fine, "web", 63.0),
+        (125.0, fine, None, 0.0),
+        (126.0, slow, None, 0.0),
     ):
         state = step(machine, state, seen, now_s, 0.0).state
-        assert state.relief == relief, now_s
+        assert (state.relief, state.missed_s) == (relief, missed_s), now_s
 
 
 def test_one_good_second_starts_the_minute_anew() -> None:

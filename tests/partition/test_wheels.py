@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.partition.resources import Resource
+from dial.limits.knobs import Resource
 from dial.partition.wheels import COMPUTE, STORAGE, Action, Direction, next_action
 
 UP, DOWN = Direction.UP, Direction.DOWN

@@ -125,9 +125,7 @@ def _limits(data: Dataset, measured: Mapping[str, Any]) -> str:
         if each["accuracy"] < POOR
     ]
     taught = {case.truth.label for case in data.cases() if case.session.set == TRAIN}
-    of_the_tree = [
-        cause for cause in Cause if cause.costs_capacity and cause is not Cause.INTRA_APP
-    ]
+    of_the_tree = [cause for cause in Cause if cause.costs_capacity and not cause.is_own_doing]
     untaught = [cause.value for cause in of_the_tree if cause not in taught]
     if untaught:
         limits.append(f"Not in the training set, so never named: {', '.join(untaught)}.")

@@ -12,6 +12,8 @@ const WORDS = {
   disk: "Disk taken",
   llc: "Cache taken",
   "intra-app": "Blocks itself",
+  "own-services": "Its own services",
+  softirq: "Packets take CPU",
   "self-limited": "At its own quota",
   unknown: "Cause unknown",
   load: "Slower by own load",
@@ -23,10 +25,14 @@ const SENTENCES = {
   disk: "a neighbour takes disk",
   llc: "a neighbour takes cache",
   "intra-app": "it blocks itself",
+  "own-services": "its own services take the CPU",
+  softirq: "packets take the CPU",
   "self-limited": "its own quota throttles it",
   unknown: "slow, and the cause is unknown",
 };
-const SLOW = new Set(["cpu", "net", "disk", "llc", "intra-app", "self-limited", "unknown"]);
+const SLOW = new Set([
+  "cpu", "net", "disk", "llc", "intra-app", "own-services", "softirq", "self-limited", "unknown",
+]);
 const RANK = { slow: 0, down: 1, load: 2, learning: 3, fine: 4 };
 
 /** How much a backend needs a look. */

@@ -37,6 +37,8 @@ class Example:
         Further entries of ``clusters``.
     more
         Further lines of the balanced cluster.
+    virtual_host
+        Further lines of the virtual host.
     timeout_s
         How long a request may take.
     """
@@ -50,6 +52,7 @@ class Example:
     access_log: str = ""
     clusters: str = ""
     more: str = ""
+    virtual_host: str = ""
     timeout_s: float = 120.0
 
     def __str__(self) -> str:
@@ -77,7 +80,7 @@ static_resources:
                 route: {{cluster: {self.service}, timeout: {self.timeout_s:g}s}}
               response_headers_to_add:
               - {{header: {{key: {SERVED_BY}, value: "{_NAME}"}}}}
-          http_filters:
+{indented(self.virtual_host, 14)}          http_filters:
           - name: envoy.filters.http.router
             typed_config: {{"@type": {_TYPES}.filters.http.router.v3.Router}}{log}
   clusters:

@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from dial.errors import LimitError
-from dial.partition.guardian import put_back
-from dial.partition.journal import Journal, JournalInUse, Limits, entries_of
-from dial.partition.knobs import Write
-
-from .conftest import Host
+from dial.limits.guardian import put_back
+from dial.limits.journal import Journal, JournalInUse, Limits, entries_of
+from dial.limits.knobs import Write
+from tests.hosts import Host
 
 WITHIN = ("/sys/fs/cgroup/vm",)
 FILE = "/sys/fs/cgroup/vm/web/cpu.max"
@@ -124,9 +123,9 @@ def test_a_file_that_is_no_journal_of_ours_is_refused(host: Host, text: str) -> 
 KILLED = """
 import sys, time
 from pathlib import Path
-from dial.partition.guardian import watch
-from dial.partition.journal import Journal, Limits
-from dial.partition.knobs import Write
+from dial.limits.guardian import watch
+from dial.limits.journal import Journal, Limits
+from dial.limits.knobs import Write
 
 journal, directory = sys.argv[1:]
 limits = Limits((str(Path(directory).parent),))

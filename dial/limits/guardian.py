@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dial.errors import LimitError
-from dial.partition.egress import remove_qdisc
-from dial.partition.journal import Journal, JournalInUse, Limits, Undo, within_of
+from dial.limits.journal import Journal, JournalInUse, Limits, Undo, within_of
+from dial.limits.qdisc import remove_qdisc
 
 _ENDS_WITHIN_S = 10.0
 
@@ -40,7 +40,7 @@ def guarded(journal: str) -> Iterator[None]:
 def watch(journal: str) -> subprocess.Popen[bytes]:
     """Start the guardian of this process."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dial.partition.guardian", journal],
+        [sys.executable, "-m", "dial.limits.guardian", journal],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         # A signal for the agent's terminal or process group is not for the guardian.

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
 from dial.agent.cgroups import Group
 from dial.agent.files import Tree, Unavailable
-from dial.partition.resources import Resource
 from dial.types import NoData
 
 PERIOD_US = 10_000
@@ -38,6 +38,16 @@ _LEAST_QUOTA_US = 1_000
 """The kernel refuses less (sched-bwc.rst)."""
 _LONGEST_PERIOD_US = 1_000_000
 """And longer periods."""
+
+
+class Resource(StrEnum):
+    """The five tradeable resources of PARTIES (4.2.3); egress bandwidth is not traded."""
+
+    CPU = "cpu"
+    CACHE = "cache"
+    FREQUENCY = "frequency"
+    MEMORY = "memory"
+    DISK = "disk"
 
 
 @dataclass(frozen=True, slots=True)

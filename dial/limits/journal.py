@@ -2,7 +2,7 @@
 
 Before the first change of a file the text that brings the old limit back goes into the journal
 and to the disk.  A clean exit puts everything back, and so does whoever finds the journal later:
-the guardian when the agent was killed (:mod:`~dial.partition.guardian`), or the next agent.
+the guardian when the agent was killed (:mod:`~dial.limits.guardian`), or the next agent.
 
 A line is JSON, and a line cut short by a crash is one whose change was never made, for the
 change waits for the line::
@@ -24,8 +24,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
 
+from dial.agent.cgroups import Hierarchies
 from dial.errors import LimitError
-from dial.partition.knobs import Write
+from dial.limits.knobs import Write
 
 FORMAT = "dial-partition-journal/1"
 
@@ -54,6 +55,12 @@ class Limits:
     def __init__(self, within: Sequence[str], root: str = "/") -> None:
         self.within = tuple(within)
         self._root = root.rstrip("/")
+
+    @classmethod
+    def below(cls, hierarchies: Hierarchies, subtree: str, root: str = "/") -> Limits:
+        """Limits of one subtree, in every hierarchy."""
+        mounts = {*hierarchies.v1.values()} | ({hierarchies.v2} if hierarchies.v2 else set())
+        return cls(sorted(f"{mount}/{subtree}" for mount in mounts), root)
 
     def check(self, write: Write) -> None:
         """Refuse a file outside of the subtree.
@@ -135,7 +142,7 @@ class Journal:
             raise LimitError(f"{path}: {error.strerror}") from error
         if not _locked(self._descriptor, wait_s):
             os.close(self._descriptor)
-            raise JournalInUse(f"{path}: another agent partitions with this journal")
+            raise JournalInUse(f"{path}: another agent uses this journal")
 
     @classmethod
     def emptied(cls, path: Path, limits: Limits, remove_qdisc: Undo) -> Journal:

@@ -1,0 +1,74 @@
+"""Which cells the matrix has, and which policies are measured in each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+RESOURCES = ("cpu", "net", "disk", "llc", "two-victims")
+CALM = ("none", "load", "mix")
+"""Nobody contends: what is asked is to do no harm."""
+LOADS = (0.25, 0.5, 0.75)
+MIDDLE = 0.5
+SEVERITY = 0.5
+STRONG = 0.2
+"""At the middle load too."""
+
+OURS = ("dial",)
+HAPROXY = ("roundrobin", "leastconn", "random2")
+REFERENCES = ("dial-paper", "oracle")
+RIVALS = ("peak-ewma", "prequal", "knapsack", "ice")
+"""Written anew from what their authors publish."""
+ABLATIONS = ("wrr-proportional", "wlc-proportional")
+"""Our inference with simpler weights."""
+ENVOY = ("leastrequest", "cswrr")
+SHIPPED = (*HAPROXY, *ENVOY)
+"""As the balancers come."""
+MORE = (*ENVOY, *RIVALS, *ABLATIONS)
+"""Beside a neighbour, at the middle load."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What is measured together."""
+
+    resource: str
+    load: float
+    severity: float
+
+    def __str__(self) -> str:
+        return f"{self.resource}/{self.load:g}/{self.severity:g}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cell:
+        """Read ``resource/load/severity``.
+
+        Raises
+        ------
+        ValueError
+            If it is none of the matrix; lists those there are.
+        """
+        for cell in cells():
+            if str(cell) == text:
+                return cell
+        raise ValueError(f"--cell {text}: no such cell; allowed: {', '.join(map(str, cells()))}")
+
+    @property
+    def contended(self) -> bool:
+        """Whether anybody takes anything."""
+        return self.resource not in CALM
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """HAProxy's own, ours, the references; at the middle load Envoy's and the rivals."""
+        more = MORE if self.load == MIDDLE and self.contended else ()
+        return HAPROXY + OURS + REFERENCES + more
+
+
+def cells() -> Iterator[Cell]:
+    """All of the matrix, what is asked most first."""
+    for load in (MIDDLE, 0.25, 0.75):
+        for resource in RESOURCES + CALM:
+            yield Cell(resource, load, SEVERITY)
+        if load == MIDDLE:
+            yield from (Cell(resource, load, STRONG) for resource in RESOURCES)

@@ -1,0 +1,112 @@
+"""What happens before the first round: learning, and looking for the best setting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dial_lab import run
+from dial_lab.block import Site
+from dial_lab.loadgen import Results
+from dial_lab.policies import Policy, policy
+from dial_lab.reaction import Phases
+from dial_lab.report import BlockResult
+from dial_lab.run import Request
+from dial_lab.scenarios import scenario
+
+REQUEST = Request(
+    scenario=scenario("cpu"),
+    policies=(policy("ice"), policy("dial"), policy("roundrobin")),
+    load=0.5,
+    rate_per_s=None,
+    severity=0.5,
+    contended_s=60.0,
+    rounds=3,
+    percentile=90.0,
+    seed=7,
+    learn_once=True,
+)
+
+SITE = Site(REQUEST.scenario, (), {}, (), 0.5, 100.0, 90.0, 7, REQUEST.phases)
+
+
+class Said:
+    """A view that remembers."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def show(self, _: object) -> None:
+        pass
+
+
+def block(tried: Policy, phases: Phases, *, latency_ms: float = 9.0, late_ms: float = 0.1):
+    count = 100
+    at_s = np.linspace(0.0, phases.end_s, count, endpoint=False)
+    results = Results(
+        at_s,
+        np.full(count, late_ms),
+        np.full(count, latency_ms),
+        np.full(count, 200, dtype=np.int16),
+        np.zeros(count, dtype=np.int16),
+        ("s1",),
+    )
+    return BlockResult(tried.name, phases, results, None)
+
+
+def test_the_best_setting_is_looked_for_with_requests_that_no_round_has(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    t90_ms = {"0.05": 50.0, "0.1": 20.0, "0.2": 10.0, "0.3": 15.0, "0.4": 30.0}
+    streams = set()
+
+    def run_block(site, tried, stream, *_):
+        streams.add(stream)
+        assert site.phases == Phases(0.0, 15.0, 0.0)
+        return block(tried, site.phases, latency_ms=t90_ms[tried.setting])
+
+    monkeypatch.setattr(run, "run_block", run_block)
+    found = run._tuned(REQUEST, SITE, policy("ice"), tmp_path, Said())
+    assert found == replace(policy("ice"), setting="0.2")
+    assert not streams & set(range(REQUEST.rounds))
+
+
+def test_a_policy_without_candidates_is_as_it_is(tmp_path: Path) -> None:
+    assert run._tuned(REQUEST, SITE, policy("dial"), tmp_path, Said()) == policy("dial")
+
+
+def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    learnt = tmp_path / "memory"
+    late_ms = [40.0, 0.5]
+    memories = []
+
+    def run_block(site, tried, *_):
+        memory = site.memory / tried.name
+        memories.append(memory.exists())
+        memory.mkdir(parents=True)
+        return block(tried, site.phases, late_ms=late_ms[len(memories) - 1])
+
+    monkeypatch.setattr(run, "run_block", run_block)
+    said = Said()
+    run._learn(REQUEST, SITE, learnt, tmp_path, said)
+    # Once more, from nothing, and then it was quiet; who has no controller does not learn.
+    assert memories == [False, False]
+    assert said.notes[1] == "the generator was 40 ms late: something else had the computer"
+
+
+def test_each_block_begins_with_what_was_learnt_before_the_first(tmp_path: Path) -> None:
+    learnt, where = tmp_path / "memory", tmp_path / "1-dial"
+    (learnt / "dial").mkdir(parents=True)
+    (learnt / "dial" / "state").write_text("quiet")
+    site = run._remembering(SITE, policy("dial"), learnt, where)
+    (site.memory / "dial" / "state").write_text("contended")
+    assert (learnt / "dial" / "state").read_text() == "quiet"
+    assert run._remembering(SITE, policy("roundrobin"), learnt, where).memory is None
