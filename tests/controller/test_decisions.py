@@ -1,10 +1,18 @@
 """Decisions that were made once are made again.
 
 The recordings are of the controller as it was when it looked at one backend after the other, in
-format 1: simulated services of a few backends, on a round robin and under least connections, to
-which in two hundred ticks all happens that the other tests bring about one by one (neighbours on
-CPU, cache and disk, more and less load, agents that die, metrics that are missing, a balancer that
-restarts, backends that leave, orders, another writer), under all strategies.
+format 1.
+
+``service-*``, ``leastconn-*``
+    Simulated services of a few backends, on a round robin and under least connections, to which in
+    two hundred ticks all happens that the other tests bring about one by one (neighbours on CPU,
+    cache and disk, more and less load, agents that die, metrics that are missing, a balancer that
+    restarts, backends that leave, orders, another writer), under all strategies.
+``own-doing-*``
+    The same under least connections, with VMs whose own services, or packets, take their CPU, and
+    that ask for load to move.
+``lab``
+    A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 
 A decision that is to be another one from now on is a reason to record anew:
 ``python tests/controller/test_decisions.py``.
