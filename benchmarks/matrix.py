@@ -75,6 +75,7 @@ def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
         rounds=repeats,
         percentile=PERCENTILE,
         seed=seed,
+        app=cell.app,
         learn_once=True,
     )
     begin_s = time.monotonic()
@@ -90,6 +91,7 @@ def as_cell(cell: Cell, outcome: Outcome, repeats: int, *, took_s: float) -> dic
         "resource": cell.resource,
         "load": cell.load,
         "severity": cell.severity,
+        "app": cell.app,
         "repeats": repeats,
         "contended_s": CONTENDED_S,
         "took_s": round(took_s),
@@ -167,7 +169,7 @@ def load(path: Path) -> dict[str, Any]:
     if not path.exists():
         return {}
     kept = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    return {str(Cell(c["resource"], c["load"], c["severity"])): c for c in kept}
+    return {str(Cell(c["resource"], c["load"], c["severity"], c["app"])): c for c in kept}
 
 
 def save(path: Path, kept: dict[str, Any]) -> None:

@@ -35,13 +35,16 @@ class Cell:
     resource: str
     load: float
     severity: float
+    app: str = "lab"
+    """What the tenants run: see :data:`dial_lab.run.APPS`."""
 
     def __str__(self) -> str:
-        return f"{self.resource}/{self.load:g}/{self.severity:g}"
+        app = "" if self.app == "lab" else f"/{self.app}"
+        return f"{self.resource}/{self.load:g}/{self.severity:g}{app}"
 
     @classmethod
     def parse(cls, text: str) -> Cell:
-        """Read ``resource/load/severity``.
+        """Read ``resource/load/severity``, and ``/app`` if it is not the lab's own.
 
         Raises
         ------
@@ -61,7 +64,8 @@ class Cell:
     @property
     def policies(self) -> tuple[str, ...]:
         """HAProxy's own, ours, the references; at the middle load Envoy's and the rivals."""
-        more = MORE if self.load == MIDDLE and self.contended else ()
+        at_length = self.load == MIDDLE and self.contended and self.app == "lab"
+        more = MORE if at_length else ()
         return HAPROXY + OURS + REFERENCES + more
 
 
@@ -72,3 +76,4 @@ def cells() -> Iterator[Cell]:
             yield Cell(resource, load, SEVERITY)
         if load == MIDDLE:
             yield from (Cell(resource, load, STRONG) for resource in RESOURCES)
+            yield Cell("cpu", load, SEVERITY, "apache")

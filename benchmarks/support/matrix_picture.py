@@ -46,7 +46,7 @@ _STYLE: Any = {"font.size": 10, "text.color": _INK, "xtick.color": _INK, "ytick.
 
 def draw(measured: Mapping[str, Measured], path: Path) -> None:
     """Write a PNG file of the cells that are ``measured``, by name."""
-    columns = sorted(cells(), key=lambda cell: (cell.load, -cell.severity))
+    columns = sorted(cells(), key=lambda cell: (cell.load, -cell.severity, cell.app != "lab"))
     rows = policies(columns)
     places = _places(columns)
     with mpl.rc_context(_STYLE):
@@ -114,7 +114,7 @@ def _furnish(
 ) -> None:
     axes.set_xlim(places[0] - 0.6, places[-1] + 0.6)
     axes.set_ylim(len(rows) - 0.5, -0.5)
-    axes.set_xticks(places, labels=[cell.resource for cell in columns], rotation=45, ha="left")
+    axes.set_xticks(places, labels=[_label(cell) for cell in columns], rotation=45, ha="left")
     axes.xaxis.tick_top()
     axes.set_yticks(range(len(rows)), labels=[_NAMES.get(name, name) for name in rows])
     axes.tick_params(length=0)
@@ -130,6 +130,10 @@ def _furnish(
         last = max((rows.index(name) for name in names if name in rows), default=None)
         if last is not None and last + 1 < len(rows):
             axes.axhline(last + 0.5, color=_INK, linewidth=0.8)
+
+
+def _label(cell: Cell) -> str:
+    return cell.resource if cell.app == "lab" else f"{cell.resource}, {cell.app}"
 
 
 def _title(measured: Mapping[str, Measured], columns: Sequence[Cell]) -> str:

@@ -84,6 +84,9 @@ def run(
     guest: Annotated[
         str, typer.Option(help="Whose kernel the tenants run under: shared, or uml (their own).")
     ] = "shared",
+    tenant: Annotated[
+        str, typer.Option("--app", help="What the tenants run: lab (its own), or apache.")
+    ] = "lab",
     report_file: Annotated[
         Path | None, typer.Option("--json", help="Write the report here.")
     ] = None,
@@ -113,6 +116,7 @@ def run(
         percentile=percentile,
         seed=seed,
         guest=guest,
+        app=tenant,
     )
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)

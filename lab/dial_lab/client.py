@@ -1,5 +1,7 @@
 """A lean HTTP/1.1 client and an event loop that keeps time to microseconds.
 
+Answers are of a declared length, or chunked.
+
 Why not aiohttp: with it each request is a task and 0.07 ms of CPU (on loopback, one after the
 other), here it is a callback and 0.03 ms, on a core shared with the balancer under test; and
 the little of HTTP that our own application and HAProxy speak needs no library.
@@ -48,6 +50,7 @@ class Connection(asyncio.Protocol):
         self._pool = pool
         self._done: Done | None = None
         self._buffer = bytearray()
+        self._at = 0
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -60,6 +63,7 @@ class Connection(asyncio.Protocol):
         """Send one request; ``done`` is called when its answer is complete, or broken."""
         self._done = done
         self._buffer.clear()
+        self._at = 0
         if self._transport is None or self._transport.is_closing():
             self._finish(BROKEN, b"")
         else:
@@ -73,11 +77,28 @@ class Connection(asyncio.Protocol):
             return
         head = bytes(self._buffer[:end]).lower()
         length = header(head, b"content-length")
-        if length is None or not length.isdigit():
+        if header(head, b"transfer-encoding") == b"chunked":
+            self._at = self._at or end + 4
+            if self._chunks_complete():
+                self._finish(_status(head), head, header(head, b"connection") != b"close")
+        elif length is None or not length.isdigit():
             # Ends with the connection: only HAProxy's own error pages, which are failures.
             self._finish(_status(head), head, reusable=False)
         elif len(self._buffer) >= end + 4 + int(length):
             self._finish(_status(head), head, header(head, b"connection") != b"close")
+
+    def _chunks_complete(self) -> bool:
+        """Go on to the chunk that is not all there, or to the end (RFC 9112, 7.1; no trailers)."""
+        while True:
+            line = self._buffer.find(b"\r\n", self._at)
+            if line < 0:
+                return False
+            size = int(self._buffer[self._at : line].partition(b";")[0], 16)
+            if len(self._buffer) < line + 2 + size + 2:
+                return False
+            if size == 0:
+                return True
+            self._at = line + 2 + size + 2
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - protocol's name
         """A connection that goes away takes its request with it."""

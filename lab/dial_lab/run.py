@@ -16,6 +16,7 @@ from typing import Any
 
 from dial.errors import LabError
 from dial_lab import isolation, report
+from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.guests import under
@@ -30,6 +31,9 @@ from dial_lab.topology import exclusive, host_cgroups, machines, place
 
 MACHINES = ("s1", "s2", "s3")
 """The first one is the victim."""
+
+APPS = ("lab", "apache")
+"""What the tenant runs: the lab's own application, or one that nobody here wrote."""
 
 GUESTS = ("shared", "uml")
 """Whose kernel a tenant runs under: the computer's, or one of its own."""
@@ -71,6 +75,7 @@ class Request:
     percentile: float
     seed: int
     guest: str = "shared"
+    app: str = "lab"
     learn_once: bool = False
     """Controllers learn before the first round, and blocks are the contended phase alone: each
     begins after the warm-up, with what the controller had learnt before the first of them."""
@@ -97,6 +102,14 @@ class Request:
             able = [one.name for one in SCENARIOS.values() if one.resource is CPU]
             raise LabError(
                 f"--guest uml: not with scenario {self.scenario.name}; allowed: {', '.join(able)}"
+            )
+        if self.app not in APPS:
+            raise LabError(f"--app {self.app}: no such application; allowed: {', '.join(APPS)}")
+        if self.app != "lab" and (self.guest != "shared" or self.scenario.resource is not CPU):
+            able = [one.name for one in SCENARIOS.values() if one.resource is CPU]
+            raise LabError(
+                f"--app {self.app}: not with --guest {self.guest} and scenario "
+                f"{self.scenario.name}; allowed: --guest shared with {', '.join(able)}"
             )
         names = [policy.name for policy in self.policies]
         if len(set(names)) < len(names):
@@ -157,9 +170,8 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
             view.begin(_CALIBRATION_S + request.rounds * total_s(request.phases, order))
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
-            resource, vms = tenants.enter_context(
-                under(request.guest, scenario.resource, built, children)
-            )
+            wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
+            resource, vms = tenants.enter_context(under(request.guest, wanted, built, children))
             scenario = replace(scenario, resource=resource)
             view.note("calibrating: what a machine can serve, alone and contended")
             addresses = tenants.enter_context(scenario.resource.tenants(built, children))
@@ -308,6 +320,7 @@ def document(
         "percentile": request.percentile,
         "seed": request.seed,
         "guest": request.guest,
+        "app": request.app,
         "lb": "+".join(sorted({policy.lb for policy in request.policies})),
         "machine": machine_facts(),
         "commit": commit(),

@@ -34,6 +34,14 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
             "--policy leastconn: no such policy of Envoy; allowed: roundrobin, leastrequest, ",
         ),
         (["run", "cpu", "--guest", "kvm"], "--guest kvm: no such kind; allowed: shared, uml"),
+        (
+            ["run", "cpu", "--app", "nginx"],
+            "--app nginx: no such application; allowed: lab, apache",
+        ),
+        (
+            ["run", "net", "--app", "apache"],
+            "--app apache: not with --guest shared and scenario net",
+        ),
         (["run", "net", "--guest", "uml"], "--guest uml: not with scenario net; allowed: none, "),
         (["run", "cpu", "--policy", "best"], "--policy best: no such policy of HAProxy; allowed: "),
         (["run", "cpu", "--load", "9"], "--load 9: allowed is 0.01 to 2"),

@@ -26,11 +26,14 @@ class Cost:
     Attributes
     ----------
     parameter
-        The parameter of the URL (see :mod:`dial_lab.app`) that is drawn for each request.
+        The parameter of the URL (see :mod:`dial_lab.app`) that is drawn for each request; or, if
+        it has a ``{}``, the whole target with the amount in its place.
     mean
         Mean of its exponential distribution.
     step
         It is rounded up to a multiple of this.
+    most
+        And is this at most, if not 0.
     fixed
         Further parameters, the same for all requests, as they stand in a URL.
     new_connections
@@ -41,6 +44,7 @@ class Cost:
     parameter: str = "cpu_us"
     mean: float = 2000.0
     step: int = 1
+    most: int = 0
     fixed: str = ""
     new_connections: bool = True
 
@@ -51,8 +55,13 @@ class Cost:
         --------
         >>> Cost("disk_kib", 64.0, step=4, fixed="cpu_us=300").target(63)
         '/work?disk_kib=64&cpu_us=300'
+        >>> Cost("/pages/{}.html", 24.0, step=4).target(63)
+        '/pages/64.html'
         """
         stepped = -(-amount // self.step) * self.step
+        stepped = min(stepped, self.most) if self.most else stepped
+        if "{}" in self.parameter:
+            return self.parameter.format(stepped)
         return f"/work?{self.parameter}={stepped}" + (f"&{self.fixed}" if self.fixed else "")
 
 
