@@ -31,7 +31,7 @@ INGRESS, EGRESS = 0, 1
 _XDP, _TCX_INGRESS = 37, 46
 _DRIVER_MODE = 4
 
-HASH, ARRAY, PER_CPU_ARRAY = 1, 2, 6
+HASH, ARRAY, PER_CPU_HASH, PER_CPU_ARRAY = 1, 2, 5, 6
 """Kinds of maps."""
 
 _MAP_CREATE, _LOOKUP, _UPDATE, _PROG_LOAD = 0, 1, 2, 5
@@ -164,7 +164,7 @@ class Map:
         return struct.unpack(f"<{size // 8}Q", found.raw)
 
     def put(self, key: int, numbers: Sequence[int]) -> None:
-        """Set the numbers at ``key``; raises :class:`BpfError`."""
+        """Set the numbers at ``key``, of a per-CPU map all CPUs'; raises :class:`BpfError`."""
         keys = ctypes.create_string_buffer(struct.pack("<I", key), 4)
         given = ctypes.create_string_buffer(struct.pack(f"<{len(numbers)}Q", *numbers))
         attr = struct.pack(
@@ -187,7 +187,7 @@ def create_map(kind: int, numbers: int, entries: int) -> Map:
     """
     attr = struct.pack("<IIII", kind, 4, 8 * numbers, entries)
     descriptor = _syscall(_MAP_CREATE, attr, "making a map", None)
-    cpus = _possible_cpus() if kind == PER_CPU_ARRAY else 1
+    cpus = _possible_cpus() if kind in (PER_CPU_ARRAY, PER_CPU_HASH) else 1
     return Map(descriptor, 8 * numbers * cpus)
 
 

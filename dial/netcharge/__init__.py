@@ -7,7 +7,7 @@ agent is off unless asked for (``--net-charge``).
 
 :mod:`~dial.netcharge.softirq` measures with eBPF, :mod:`~dial.netcharge.estimate` goes without,
 :mod:`~dial.netcharge.iron` has the algorithms, pure, and :mod:`~dial.netcharge.enforce` charges
-quotas by them.
+quotas by them; :mod:`~dial.netcharge.interrupts` has what softirqs cost beyond what is timed.
 
 Source: Khalid et al., *Iron: Isolating Network-based CPU in Container Environments*, NSDI 2018.
 """

@@ -1,8 +1,9 @@
 """Iron at user level: quotas that pay for packets, five times a second.
 
 Each period a group's account (:mod:`~dial.netcharge.iron`) is charged or credited with what its
-own accounts do not show, and its quota for the next period is written; while it is in debt, its
-packets are dropped at the device's ingress (:mod:`~dial.netcharge.ingress`).
+own accounts do not show, and its quota for the next period is written.  Its packets are dropped at
+the device's ingress (:mod:`~dial.netcharge.ingress`) while it is in debt, and until those whom they
+interrupted have run for what they lost: that takes the core that packets would take.
 
 Iron charges inside the scheduler, within the kernel's period.  Here the account of one period
 shows in the next, so a burst costs others one period before it is paid for.  Writing a quota
@@ -12,18 +13,22 @@ tenth at most, and what a group ran too long is taken off its next quota.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dial.agent.files import Unavailable
 from dial.limits.knobs import Knob
 from dial.limits.limiter import Limiter
 from dial.netcharge.ingress import Ingress
+from dial.netcharge.interrupts import Overhead
 from dial.netcharge.iron import Account, period
 from dial.netcharge.softirq import Counts, Softirqs, charge_ns
 
 PERIOD_S = 0.2
 """Twenty of the kernel's own, see above."""
+
+_LEAST_CREDIT = 0.05
+"""Of a quota, that it is worth keeping packets away for."""
 
 _NS = 1e9
 
@@ -47,6 +52,16 @@ class Charged:
     used_ns: Callable[[], int]
 
 
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """All counters at one moment."""
+
+    at_s: float
+    counts: Counts
+    used_ns: Mapping[str, int]
+    softirq_ns: tuple[int, ...]
+
+
 class Enforcer:
     """Charges.
 
@@ -60,6 +75,8 @@ class Enforcer:
         Drops, if it is possible here.
     limiter
         Writes quotas, and remembers the configured ones.
+    softirq_ns
+        Time in interrupts and softirqs by CPU, as the kernel's ticks have it.
     context_is_accounted
         See :func:`dial.netcharge.collect.context_is_accounted`.
     monotonic_s
@@ -73,6 +90,7 @@ class Enforcer:
         ingress: Ingress | None,
         limiter: Limiter,
         *,
+        softirq_ns: Callable[[int], tuple[int, ...]],
         context_is_accounted: bool,
         monotonic_s: Callable[[], float],
     ) -> None:
@@ -80,13 +98,16 @@ class Enforcer:
         self._softirqs = softirqs
         self._ingress = ingress
         self._limiter = limiter
+        self._softirq_ns = softirq_ns
         self._accounted = context_is_accounted
         self._monotonic_s = monotonic_s
         self._accounts = {
             name: Account(rt_remain=group.quota_cores * PERIOD_S * _NS)
             for name, group in groups.items()
         }
-        self._last: tuple[float, Counts, dict[str, int]] | None = None
+        self._last: _Reading | None = None
+        self._overhead = Overhead()
+        self._closed: set[str] = set()
         self._written: dict[str, float] = {}
 
     @property
@@ -108,24 +129,38 @@ class Enforcer:
         BpfError
             If a counter cannot be read.
         """
-        now_s, counts = self._monotonic_s(), self._softirqs.read()
-        used = {name: self._used_ns(name) for name in self._groups}
-        last, self._last = self._last, (now_s, counts, used)
+        last, self._last = self._last, self._read()
         if last is None:
             return
-        length_ns = (now_s - last[0]) * _NS
+        now = self._last
+        self._overhead = self._overhead.learn(
+            _added(last.softirq_ns, now.softirq_ns),
+            _added(last.counts.timed_ns, now.counts.timed_ns),
+            _added(last.counts.runs, now.counts.runs),
+        )
+        length_ns = (now.at_s - last.at_s) * _NS
+        causing, unpaid = set(self._closed), False
         for name, group in self._groups.items():
-            self._accounts[name] = period(
-                self._accounts[name],
-                group.quota_cores * length_ns,
-                max(0.0, used[name] - last[2][name]),
-                charge_ns(last[1], counts, name, context_is_accounted=self._accounted),
+            charge = charge_ns(
+                last.counts,
+                now.counts,
+                name,
+                context_is_accounted=self._accounted,
+                per_run_ns=self._overhead.per_run_ns(),
             )
+            used = max(0.0, now.used_ns[name] - last.used_ns[name])
+            quota = group.quota_cores * length_ns
+            # Who leaves half of what it may run unused has no use for more.
+            wants = used >= 0.5 * self._accounts[name].rt_remain
+            account = self._accounts[name] = period(self._accounts[name], quota, used, charge)
+            unpaid |= wants and account.rt_remain + account.gained > (1.0 + _LEAST_CREDIT) * quota
+            if charge > 0.0:
+                causing.add(name)
             self._put(name, max(0.0, self._accounts[name].rt_remain) / length_ns)
         if self._ingress is not None:
-            self._ingress.close_for(
-                name for name, account in self._accounts.items() if account.runtime < 0.0
-            )
+            indebted = {name for name, account in self._accounts.items() if account.runtime < 0.0}
+            self._closed = indebted | (causing if unpaid else set())
+            self._ingress.close_for(self._closed)
 
     def put_back(self) -> None:
         """Put the configured quotas back, and drop nothing any more."""
@@ -144,8 +179,18 @@ class Enforcer:
         else:
             self._written.pop(name, None)  # the group has gone; it may come back
 
+    def _read(self) -> _Reading:
+        counts = self._softirqs.read()
+        used_ns = {name: self._used_ns(name) for name in self._groups}
+        ticks_ns = self._softirq_ns(len(counts.runs))
+        return _Reading(self._monotonic_s(), counts, used_ns, ticks_ns)
+
     def _used_ns(self, name: str) -> int:
         try:
             return self._groups[name].used_ns()
         except Unavailable:
             return 0
+
+
+def _added(before: Sequence[int], after: Sequence[int]) -> tuple[int, ...]:
+    return tuple(now - past for past, now in zip(before, after, strict=True))

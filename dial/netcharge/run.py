@@ -24,6 +24,7 @@ from dial.limits.qdisc import remove_qdisc
 from dial.netcharge.collect import context_is_accounted
 from dial.netcharge.enforce import PERIOD_S, Charged, Enforcer
 from dial.netcharge.ingress import Ingress
+from dial.netcharge.interrupts import parse_softirq_ns
 from dial.netcharge.settings import ChargeSettings, read_settings
 from dial.netcharge.softirq import Softirqs
 from dial.types import NoData
@@ -84,6 +85,7 @@ def enforcer(settings: ChargeSettings, tree: Tree) -> Enforcer:
         softirqs,
         _ingress(settings),
         Limiter(limits, journal),
+        softirq_ns=lambda cpus: parse_softirq_ns(tree.read("/proc/stat"), cpus),
         context_is_accounted=context_is_accounted(),
         monotonic_s=time.monotonic,
     )

@@ -3,7 +3,7 @@
 Three counters, kept in the kernel:
 
 * how long the two network softirqs took (tracepoints ``softirq_entry`` and ``softirq_exit``);
-* of that, how long in the context of each group's threads, whose accounts show it;
+* of that, how long and how often in the context of each group's threads, whose accounts show it;
 * how many packets each group received and sent (a program at its v2 group, and one at the root
   of the hierarchy for all there are).
 
@@ -15,8 +15,8 @@ cost more than others' is charged the mean of all in that interval.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dial import bpf
@@ -51,6 +51,10 @@ class Counts:
         By group.
     all_packets
         Of every group of the machine.
+    timed_ns, runs
+        Of both softirqs, by CPU: time, and how often one ran.
+    interruptions
+        How often one ran in the context of each group, by CPU.
     """
 
     receiving_ns: int
@@ -58,6 +62,9 @@ class Counts:
     context_ns: Mapping[str, int]
     packets: Mapping[str, Packets]
     all_packets: Packets
+    timed_ns: tuple[int, ...] = ()
+    runs: tuple[int, ...] = ()
+    interruptions: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 def cost_ns(before: Counts, after: Counts, group: str) -> float:
@@ -71,20 +78,33 @@ def cost_ns(before: Counts, after: Counts, group: str) -> float:
     >>> cost_ns(zero, Counts(8_000_000, 0, {}, {"web": Packets(50, 9)}, Packets(200, 9)), "web")
     2000000.0
     """
-
-    def part(own: int, all_of_them: int) -> float:
-        return min(1.0, own / all_of_them) if all_of_them > 0 else 0.0
-
     own, own_before = after.packets[group], before.packets[group]
     every, every_before = after.all_packets, before.all_packets
-    return (after.receiving_ns - before.receiving_ns) * part(
-        own.received - own_before.received, every.received - every_before.received
-    ) + (after.sending_ns - before.sending_ns) * part(
-        own.sent - own_before.sent, every.sent - every_before.sent
+    sent = _part(own.sent - own_before.sent, every.sent - every_before.sent)
+    receiving_ns = after.receiving_ns - before.receiving_ns
+    sending_ns = after.sending_ns - before.sending_ns
+    return receiving_ns * _received_part(before, after, group) + sending_ns * sent
+
+
+def _received_part(before: Counts, after: Counts, group: str) -> float:
+    return _part(
+        after.packets[group].received - before.packets[group].received,
+        after.all_packets.received - before.all_packets.received,
     )
 
 
-def charge_ns(before: Counts, after: Counts, group: str, *, context_is_accounted: bool) -> float:
+def _part(own: int, all_of_them: int) -> float:
+    return min(1.0, own / all_of_them) if all_of_them > 0 else 0.0
+
+
+def charge_ns(
+    before: Counts,
+    after: Counts,
+    group: str,
+    *,
+    context_is_accounted: bool,
+    per_run_ns: Sequence[float] = (),
+) -> float:
     """Return what the group's own accounts do not show of its cost: Iron's ``cpuusage``.
 
     Parameters
@@ -95,6 +115,8 @@ def charge_ns(before: Counts, after: Counts, group: str, *, context_is_accounted
         Of whom.
     context_is_accounted
         Whether the kernel books softirqs to whom they interrupt (no IRQ_TIME_ACCOUNTING).
+    per_run_ns
+        What each softirq costs beyond what is timed, by CPU (:mod:`dial.netcharge.interrupts`).
 
     Returns
     -------
@@ -104,7 +126,24 @@ def charge_ns(before: Counts, after: Counts, group: str, *, context_is_accounted
     cost = cost_ns(before, after, group)
     if not context_is_accounted:
         return cost
-    return cost - (after.context_ns[group] - before.context_ns[group])
+    cost += _received_part(before, after, group) * sum(
+        each * (now - past)
+        for each, now, past in zip(per_run_ns, after.runs, before.runs, strict=False)
+    )
+    shown = after.context_ns[group] - before.context_ns[group]
+    return (
+        cost
+        - shown
+        - sum(
+            each * (now - past)
+            for each, now, past in zip(
+                per_run_ns,
+                after.interruptions.get(group, ()),
+                before.interruptions.get(group, ()),
+                strict=False,
+            )
+        )
+    )
 
 
 class Softirqs:
@@ -128,15 +167,15 @@ class Softirqs:
             raise bpf.BpfError("packets by cgroup need a v2 hierarchy, and none is mounted")
         self._names = tuple(groups)
         self._links: list[int] = []
-        self._times = bpf.create_map(bpf.PER_CPU_ARRAY, 3, 1)  # since, receiving, sending
-        self._context = bpf.create_map(bpf.HASH, 1, max(1, len(groups)))
+        self._times = bpf.create_map(bpf.PER_CPU_ARRAY, 4, 1)  # since, receiving, sending, runs
+        self._context = bpf.create_map(bpf.PER_CPU_HASH, 2, max(1, len(groups)))  # time, runs
         self._packets = bpf.create_map(bpf.ARRAY, 2, len(groups) + 1)
         self._ids = {}
         try:
             for name, directory in groups.items():
                 # Its inode is the group's id; the lower half is unique on a machine.
                 self._ids[name] = _inode(directory) & 0xFFFF_FFFF
-                self._context.put(self._ids[name], [0])
+                self._context.put(self._ids[name], [0] * (self._context.value_bytes // 8))
             for index, directory in enumerate((root, *groups.values())):
                 for offset, where in ((0, bpf.INGRESS), (8, bpf.EGRESS)):
                     program = bpf.load_program(bpf.CGROUP_SKB, self._counting(index, offset))
@@ -157,12 +196,17 @@ class Softirqs:
         """Read all counters; raises :class:`~dial.bpf.BpfError`."""
         times = self._times.values(0)
         packets = [Packets(*self._packets.values(i)) for i in range(len(self._names) + 1)]
+        receiving_ns, sending_ns = times[1::4], times[2::4]
+        context = {name: self._context.values(number) for name, number in self._ids.items()}
         return Counts(
-            sum(times[1::3]),
-            sum(times[2::3]),
-            {name: self._context.values(self._ids[name])[0] for name in self._names},
+            sum(receiving_ns),
+            sum(sending_ns),
+            {name: sum(found[::2]) for name, found in context.items()},
             dict(zip(self._names, packets[1:], strict=True)),
             packets[_ALL],
+            tuple(map(sum, zip(receiving_ns, sending_ns, strict=True))),
+            times[3::4],
+            {name: found[1::2] for name, found in context.items()},
         )
 
     def close(self) -> None:
@@ -247,14 +291,19 @@ class Softirqs:
             bpf.copy(bpf.R8, bpf.R0),
             bpf.subtract(bpf.R8, bpf.R9),
             *add_up,
+            bpf.load(bpf.R1, bpf.R7, 24),
+            bpf.add(bpf.R1, 1),
+            bpf.store(bpf.R7, 24, bpf.R1),
             bpf.call(_CURRENT_CGROUP_ID),
             bpf.store(bpf.FP, -8, bpf.R0),
             bpf.copy(bpf.R2, bpf.FP),
             bpf.add(bpf.R2, -8),
             bpf.map_address(bpf.R1, self._context.descriptor),
             bpf.call(bpf.LOOKUP),
-            bpf.skip_if(bpf.R0, 0, 1),
+            bpf.skip_if(bpf.R0, 0, 3),
             bpf.atomic_add(bpf.R0, 0, bpf.R8),
+            bpf.mov(bpf.R1, 1),
+            bpf.atomic_add(bpf.R0, 8, bpf.R1),
             bpf.mov(bpf.R0, 0),
             bpf.LEAVE,
         ]

@@ -32,7 +32,11 @@ class Kernel:
             dict.fromkeys(self.used_ns, 0),
             {n: Packets(0, 0) for n in self.used_ns},
             Packets(0, 0),
+            (0,),
+            (0,),
+            {"web": (0,), "sink": (0,)},
         )
+        self.ticks_ns = (0,)
         self.closed: list[str] = []
         self.ended = False
         self.root = tmp_path
@@ -55,7 +59,15 @@ class Kernel:
     def quota(self, name: str) -> str:
         return (self.root / "vm" / name / "cpu.max").read_text()
 
-    def passes(self, *, sink_packets: int, softirq_ms: int, in_web_ms: int = 0) -> None:
+    def passes(
+        self,
+        *,
+        sink_packets: int,
+        softirq_ms: int,
+        in_web_ms: int = 0,
+        runs: int = 0,
+        ticks_ms: int | None = None,
+    ) -> None:
         """0.2 s in which both use their 0.5 core."""
         self.now_s += 0.2
         for name in self.used_ns:
@@ -68,7 +80,12 @@ class Kernel:
             context_ns={"web": was.context_ns["web"] + in_web_ms * MS, "sink": 0},
             packets={"web": Packets(0, 0), "sink": Packets(got, 0)},
             all_packets=Packets(got, 0),
+            timed_ns=(was.timed_ns[0] + softirq_ms * MS,),
+            runs=(was.runs[0] + runs,),
+            interruptions={"web": (was.interruptions["web"][0] + runs // 2,), "sink": (0,)},
         )
+        ticks_ms = softirq_ms if ticks_ms is None else ticks_ms
+        self.ticks_ns = (self.ticks_ns[0] + ticks_ms * MS,)
 
 
 @pytest.fixture
@@ -90,6 +107,7 @@ def enforcer(kernel: Kernel) -> Enforcer:
         cast("Softirqs", kernel),
         cast("Ingress", kernel),
         Limiter(limits, journal),
+        softirq_ns=lambda cpus: kernel.ticks_ns,
         context_is_accounted=True,
         monotonic_s=lambda: kernel.now_s,
     )
@@ -116,6 +134,19 @@ def test_who_is_flooded_pays_and_who_was_interrupted_gets_it_back(
     assert kernel.quota("web") == "6000 10000"
 
 
+def test_what_interrupts_cost_around_their_softirqs_is_charged_too(
+    kernel: Kernel, enforcer: Enforcer
+) -> None:
+    # 20 ms of softirqs were timed and 60 ticked: 20 us more for each of 2000, half of them in web.
+    kernel.passes(sink_packets=1000, softirq_ms=20, in_web_ms=10, runs=2000, ticks_ms=60)
+    enforcer.once()
+    assert kernel.quota("sink") == "2000 10000"
+    kernel.passes(sink_packets=0, softirq_ms=0)
+    enforcer.once()
+    # web gets back 10 ms of softirqs and 20 ms around them: 130 ms of 200.
+    assert kernel.quota("web") == "6500 10000"
+
+
 def test_packets_of_who_is_in_debt_are_dropped_until_it_is_paid(
     kernel: Kernel, enforcer: Enforcer
 ) -> None:
@@ -125,6 +156,27 @@ def test_packets_of_who_is_in_debt_are_dropped_until_it_is_paid(
     assert kernel.quota("sink") == "1000 1000000"  # the kernel's least
     kernel.used_ns["sink"] -= 100 * MS  # it is throttled
     kernel.passes(sink_packets=0, softirq_ms=0)
+    enforcer.once()
+    assert kernel.closed == []
+
+
+def test_packets_stay_away_until_who_was_interrupted_has_run_for_what_it_lost(
+    kernel: Kernel, enforcer: Enforcer
+) -> None:
+    kernel.passes(sink_packets=1000, softirq_ms=40, in_web_ms=20)
+    enforcer.once()
+    assert kernel.closed == ["sink"]  # not in debt, but web has 120 ms coming
+    kernel.used_ns["web"] += 20 * MS
+    kernel.passes(sink_packets=0, softirq_ms=0)
+    enforcer.once()
+    assert kernel.closed == []
+
+
+def test_who_has_no_use_for_its_credit_keeps_nobody_away(
+    kernel: Kernel, enforcer: Enforcer
+) -> None:
+    kernel.passes(sink_packets=1000, softirq_ms=40, in_web_ms=20)
+    kernel.used_ns["web"] -= 60 * MS
     enforcer.once()
     assert kernel.closed == []
 
