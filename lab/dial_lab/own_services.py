@@ -21,24 +21,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dial.types import Cause
 from dial_lab import app
 from dial_lab.addresses import Address, free_ports, wait_for_port
-from dial_lab.arrivals import Arrivals, Swing, draw
+from dial_lab.arrivals import Swing, draw
 from dial_lab.cgroups import PREFIX, Cgroups
-from dial_lab.client import Pool, precise_loop
-from dial_lab.loadgen import Generator
+from dial_lab.client import precise_loop
+from dial_lab.logged_load import Load
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost
+from dial_lab.told import AFTER_S, LEARN_S, Told, Vm, watch
 from dial_lab.topology import exclusive, host_cgroups, private_directory, remove_all
 
 VM_CORES = 0.6
@@ -47,7 +49,6 @@ ARMS = ("unmanaged", "even", "partition")
 
 _VM = f"{PREFIX}vm"
 _PERIOD_US = 10_000
-_WRITE_LOG_S = 0.1
 _WINDOW_S, _WINDOWS = 2.0, 3
 """Over which a target is looked at when convergence is timed, and how many in a row are enough.
 
@@ -149,22 +150,8 @@ def _arm(
     addresses = {}
     for service, port in zip(SERVICES, free_ports(len(SERVICES)), strict=True):
         address = addresses[service.name] = Address("127.0.0.1", port)
-        children.start(
-            service.name,
-            [
-                *(sys.executable, "-I", "-S", str(Path(app.__file__))),
-                *("--host", address.host, "--port", str(address.port)),
-            ],
-            cores=[core],
-            join=cgroups.procs_files(f"{_VM}/{service.name}"),
-        )
-        wait_for_port(address, children)
-    children.start(
-        "batch",
-        [sys.executable, "-I", "-S", "-c", _BATCH],
-        cores=[core],
-        join=cgroups.procs_files(f"{_VM}/batch"),
-    )
+        serve(children, address, core, cgroups.procs_files(f"{_VM}/{service.name}"))
+    _batch(children, core, cgroups)
     logs = {service.name: place / f"{service.name}.latency" for service in SERVICES}
     for log in logs.values():
         log.touch()
@@ -181,12 +168,86 @@ def _arm(
         )
         for index, service in enumerate(SERVICES)
     }
-    load = _Load(addresses, arrivals, logs)
+    load = Load(addresses, arrivals, logs)
     used: list[float] = []
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         runner.run(load.run(seconds, lambda: used.append(_cpu_s(cgroups, f"{_VM}/batch"))))
     children.check()
     return _outcome(load.results(), seconds, (used[1] - used[0]) / (seconds / 3))
+
+
+def told(seconds: float, seed: int) -> Told:
+    """What a controller says of a VM beside whose web service the batch job runs for a while.
+
+    The agent has the services' file in a dry run, so nothing is divided; of all loads there is the
+    web service's before the step, doubled.
+
+    Raises
+    ------
+    LabError
+        As :func:`execute`.
+    """
+    cgroups, web = host_cgroups(), SERVICES[0]
+    core, harness = _cores()
+    address = Address("127.0.0.1", free_ports(1)[0])
+    with exclusive(), private_directory() as place:
+        remove_all(cgroups)
+        try:
+            with Children(place) as children:
+                cgroups.create(_VM)
+                cgroups.set_quota(_VM, VM_CORES * _PERIOD_US, _PERIOD_US)
+                for name in (web.name, "batch"):
+                    cgroups.create(f"{_VM}/{name}")
+                serve(children, address, core, cgroups.procs_files(f"{_VM}/{web.name}"))
+                log = place / "web.latency"
+                log.touch()
+                settings = _settings(place, [web], {web.name: log})
+
+                def disturb() -> Callable[[], None]:
+                    process = _batch(children, core, cgroups)
+                    return lambda: children.stop(process)
+
+                vm = Vm(
+                    address,
+                    Cost("cpu_us", 0.0),
+                    draw(
+                        seed,
+                        0,
+                        web.rate_per_s(2.0 * web.loads[0]),
+                        duration_s=LEARN_S + seconds + AFTER_S,
+                        mean_cost=web.cpu_us,
+                    ),
+                    ("--cgroup", _VM, "--partition", str(settings), "--partition-dry-run"),
+                    disturb,
+                )
+                return watch(
+                    vm, Cause.OWN_SERVICES, children, place, seconds=seconds, cores=harness
+                )
+        finally:
+            remove_all(cgroups)
+
+
+def serve(children: Children, address: Address, core: int, join: Sequence[Path]) -> None:
+    """Start the lab's application as one service of a VM, and wait until it listens."""
+    children.start(
+        f"service-{address.port}",
+        [
+            *(sys.executable, "-I", "-S", str(Path(app.__file__))),
+            *("--host", address.host, "--port", str(address.port)),
+        ],
+        cores=[core],
+        join=join,
+    )
+    wait_for_port(address, children)
+
+
+def _batch(children: Children, core: int, cgroups: Cgroups) -> subprocess.Popen[bytes]:
+    return children.start(
+        "batch",
+        [sys.executable, "-I", "-S", "-c", _BATCH],
+        cores=[core],
+        join=cgroups.procs_files(f"{_VM}/batch"),
+    )
 
 
 def _cores() -> tuple[int, list[int]]:
@@ -195,17 +256,8 @@ def _cores() -> tuple[int, list[int]]:
 
 
 def _agent(children: Children, place: Path, logs: Mapping[str, Path], cores: Sequence[int]) -> None:
-    token, settings = place / "token", place / "partition.toml"
+    token, settings = place / "token", _settings(place, SERVICES, logs)
     token.write_text("none-is-asked\n")
-    lines = [f'subtree = "{_VM}"', f'journal = "{place}/journal"']
-    for service in SERVICES:
-        lines += [
-            f"[services.{service.name}]",
-            f"target_ms = {service.target_ms}",
-            f"percentile = {PERCENTILE}",
-            f'log = {{ path = "{logs[service.name]}", field = 1 }}',
-        ]
-    settings.write_text("\n".join([*lines, "[services.batch]", ""]))
     children.start(
         "agent",
         [
@@ -218,69 +270,19 @@ def _agent(children: Children, place: Path, logs: Mapping[str, Path], cores: Seq
     )
 
 
-class _Load:
-    """The clients of both services, in one loop; what ends is logged at once."""
-
-    def __init__(
-        self,
-        addresses: Mapping[str, Address],
-        arrivals: Mapping[str, Arrivals],
-        logs: Mapping[str, Path],
-    ) -> None:
-        self._addresses = addresses
-        self._arrivals = arrivals
-        self._logs = logs
-        self._generators: dict[str, Generator] = {}
-
-    async def run(self, seconds: float, at_edge: Callable[[], None]) -> None:
-        """Send everything; ``at_edge`` is called at the edges of the last third."""
-        loop = asyncio.get_running_loop()
-        pools = {name: Pool(*address) for name, address in self._addresses.items()}
-        self._generators = {
-            name: Generator(arrivals, Cost("cpu_us", 0.0), pools[name], (name,))
-            for name, arrivals in self._arrivals.items()
-        }
-        start = loop.time() + 0.5
-        for edge_s in (seconds * 2 / 3, seconds):
-            loop.call_at(start + edge_s, at_edge)
-        with self._opened() as files:
-            logging = asyncio.create_task(self._log(files))
-            sending = [asyncio.create_task(g.run(start)) for g in self._generators.values()]
-            # What is not answered in time keeps its status.
-            await asyncio.gather(*sending, return_exceptions=True)
-            await asyncio.sleep(max(0.0, start + seconds + 0.1 - loop.time()))
-            logging.cancel()
-        for pool in pools.values():
-            await pool.aclose()
-
-    def results(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        """By service: intended moment in s and latency in ms; what was never answered is inf."""
-        found = {}
-        for name, generator in self._generators.items():
-            latency_ms = np.where(generator.results.ok, generator.results.latency_ms, np.inf)
-            found[name] = (generator.results.intended_s, latency_ms)
-        return found
-
-    @contextmanager
-    def _opened(self) -> Iterator[dict[str, TextIO]]:
-        files: dict[str, TextIO] = {
-            name: log.open("a", encoding="ascii") for name, log in self._logs.items()
-        }
-        try:
-            yield files
-        finally:
-            for file in files.values():
-                file.close()
-
-    async def _log(self, files: Mapping[str, TextIO]) -> None:
-        while True:
-            await asyncio.sleep(_WRITE_LOG_S)
-            for name, generator in self._generators.items():
-                ended = generator.ended[:]
-                del generator.ended[: len(ended)]
-                latency_ms = generator.results.latency_ms
-                files[name].write("".join(f"{latency_ms[i]:.3f}\n" for i in ended))
-                files[name].flush()
+def _settings(place: Path, services: Sequence[Service], logs: Mapping[str, Path]) -> Path:
+    """Write what ``--partition`` is given."""
+    lines = [f'subtree = "{_VM}"', f'journal = "{place}/journal"']
+    for service in services:
+        lines += [
+            f"[services.{service.name}]",
+            f"target_ms = {service.target_ms}",
+            f"percentile = {PERCENTILE}",
+            f'log = {{ path = "{logs[service.name]}", field = 1 }}',
+        ]
+    settings = place / "partition.toml"
+    settings.write_text("\n".join([*lines, "[services.batch]", ""]))
+    return settings
 
 
 def _outcome(
