@@ -75,8 +75,9 @@ ENDED: Mapping[Cause, str] = {
     Cause.SOFTIRQ: "packets no longer take its CPU",
 }
 
-ASKED_A_MINUTE = 0.15
-"""What is worth moving load for (``guards.engage_rho_bg``), as often as a minute did not help."""
+ASKED_A_MINUTE = 0.2
+"""What is worth moving load for (the default of ``guards.engage_rho_bg``), once more for each
+minute that did not help."""
 
 MOST_ASKED = 0.5
 """What is missed with half of the load is not the load's doing."""
@@ -100,7 +101,7 @@ def asked_part(targets_missed_s: Measured) -> float:
     Examples
     --------
     >>> asked_part(60.0), asked_part(600.0), asked_part(NoData("--partition is not given"))
-    (0.15, 0.5, 0.0)
+    (0.2, 0.5, 0.0)
     """
     if isinstance(targets_missed_s, NoData):
         return 0.0

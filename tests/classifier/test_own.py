@@ -81,8 +81,8 @@ def test_no_more_is_left_over_than_is_lost(cause, lost, excess, used) -> None:
 
 
 def test_a_vm_asks_for_more_the_longer_its_targets_are_missed() -> None:
-    # 0.15 a minute, half of the load at most.
+    # 0.2 a minute, half of the load at most.
     assert own.asked_part(0.0) == 0.0
-    assert own.asked_part(90.0) == pytest.approx(0.225)
+    assert own.asked_part(90.0) == pytest.approx(0.3)
     assert own.asked_part(1e6) == 0.5
     assert own.asked_part(SILENT) == 0.0
