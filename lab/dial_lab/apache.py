@@ -95,8 +95,8 @@ def start(children: Children, machine: Machine, vm: Vm, directory: Path) -> None
     path = directory / "apache.conf"
     path.write_text(config(directory, vm.address), encoding="utf-8")
     # The kernel forgets who is to die with whom when the user changes.
-    as_user = ("setpriv", f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups")
-    as_user += ("--pdeathsig", "KILL", "--")
+    user = (f"--reuid={_USER}", f"--regid={_USER}", "--clear-groups")
+    as_user = ("setpriv", *user, "--pdeathsig", "KILL", "--")
     children.start(
         f"app-{machine.name}",
         [*vm.enter, *as_user, PROGRAM, "-f", str(path), "-DFOREGROUND"],
