@@ -10,7 +10,8 @@ format 1.
     restarts, backends that leave, orders, another writer), under all strategies.
 ``own-doing-*``
     The same under least connections, with VMs whose own services, or packets, take their CPU, and
-    that ask for load to move.
+    that ask for load to move.  (``own-doing-57`` was recorded anew when what they ask for in a
+    minute became what load is moved for.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

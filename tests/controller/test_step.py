@@ -745,6 +745,6 @@ def test_proportional_weights_are_what_is_left_whatever_a_weight_means(make_serv
     service.rho_bg["s1"] = 0.5
     weights = service.run(4).weights
     # Largest remainders of 300 units: half a unit of 100 to either side.
-    left = 1.0 - service.state.backends["s1"].contention.in_use
+    left = 1.0 - service.state.backends.contentions["s1"].in_use
     assert weights["s1"] / weights["s2"] == pytest.approx(left, abs=0.1)
     assert weights["s2"] == pytest.approx(weights["s3"], abs=1)
