@@ -11,7 +11,14 @@ import dial
 ROOT = Path(dial.__file__).parent
 FOUNDATION = ("types", "errors", "clock")
 ARITHMETIC = ("detector", "classifier", "estimator", "optimizer")
-BESIDE_STANDARD = {"numpy", "scipy", "dial.types", "dial.errors", "dial.queueing"}
+BESIDE_STANDARD = {
+    "numpy",
+    "scipy",
+    "dial.types",
+    "dial.errors",
+    "dial.queueing",
+    "dial.columns",
+}
 
 
 def imports_of(source: str) -> set[str]:
@@ -45,8 +52,9 @@ def test_the_foundation_imports_the_standard_library_only(name):
     assert outside_standard_library(ROOT / f"{name}.py") == set()
 
 
-def test_queueing_adds_numpy_and_scipy_only():
-    found = outside_standard_library(ROOT / "queueing.py")
+@pytest.mark.parametrize("name", ["queueing", "columns"])
+def test_what_arithmetic_rests_on_adds_numpy_and_scipy_only(name):
+    found = outside_standard_library(ROOT / f"{name}.py")
     assert all(within(name, {"numpy", "scipy", "dial.types", "dial.errors"}) for name in found)
 
 
