@@ -40,6 +40,7 @@ from scipy.special import stdtrit
 
 from dial.columns import Bools, Columns, Floats, Ints
 from dial.detector.held_back import forget, hold_back, none_held_back
+from dial.detector.moments import with_one_more
 from dial.detector.signal import Signal
 
 _LEAST_RELATIVE_DEVIATION = 0.05
@@ -132,17 +133,15 @@ class Band:
         return state, Signal(upper_ms, above, detected, detected, calm=~above, learnt=learnt)
 
     def _learn(self, state: BandState, t_x_ms: Floats, where: Bools) -> BandState:
-        """Welford's update, with the past fading at rate 1/memory_intervals."""
-        fade = 1.0 - 1.0 / self.memory_intervals
-        weight = state.weight * fade + 1.0
-        delta_ms = t_x_ms - state.mean_ms
-        mean_ms = state.mean_ms + delta_ms / weight
+        weight, mean_ms, m2_ms2 = with_one_more(
+            state.weight,
+            state.mean_ms,
+            state.m2_ms2,
+            t_x_ms,
+            memory_intervals=self.memory_intervals,
+        )
         return state.changed(
-            where,
-            learnt=state.learnt + 1,
-            weight=weight,
-            mean_ms=mean_ms,
-            m2_ms2=state.m2_ms2 * fade + delta_ms * (t_x_ms - mean_ms),
+            where, learnt=state.learnt + 1, weight=weight, mean_ms=mean_ms, m2_ms2=m2_ms2
         )
 
 

@@ -55,6 +55,7 @@ from scipy.special import ndtri, stdtr, stdtrit
 
 from dial.columns import Bools, Columns, Floats, Ints
 from dial.detector.held_back import forget, hold_back, none_held_back
+from dial.detector.moments import with_one_more
 from dial.detector.signal import Signal
 from dial.queueing import LEAST_T_X_MS, idle_fraction
 
@@ -269,18 +270,16 @@ class Cusum:
     def _learn(
         self, state: CusumState, x: Floats, requests: Ints | Floats, where: Bools
     ) -> CusumState:
-        """Welford's update, with the past fading at rate 1/memory_intervals."""
         if not where.any():
             return state
-        fade = 1.0 - 1.0 / self.memory_intervals
-        weight = state.weight * fade + 1.0
-        delta = x - state.mean
-        mean = state.mean + delta / weight
+        weight, mean, m2 = with_one_more(
+            state.weight, state.mean, state.m2, x, memory_intervals=self.memory_intervals
+        )
         return state.changed(
             where,
             learnt=state.learnt + 1,
             weight=weight,
             mean=mean,
-            m2=state.m2 * fade + delta * (x - mean),
+            m2=m2,
             requests=state.requests + (requests - state.requests) / weight,
         )
