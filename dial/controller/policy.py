@@ -39,6 +39,19 @@ class PolicySource(BaseModel):
     model: ModelDocument
 
     @classmethod
+    def shipped(cls, model: ModelDocument, percentile: float) -> PolicySource:
+        """The product as shipped, with ``model``: every setting at its default."""
+        return cls(
+            percentile=percentile,
+            detector=DetectorSettings(),
+            estimator=EstimatorSettings(),
+            strategies=StrategySettings(),
+            guards=GuardSettings(),
+            peak_rps={},
+            model=model,
+        )
+
+    @classmethod
     def of(cls, settings: Settings, model: ModelDocument) -> PolicySource:
         """The part of the settings, and the model, that plans depend on."""
         return cls(

@@ -35,7 +35,6 @@ from dial.controller.policy import Policy, PolicySource
 from dial.controller.state import State
 from dial.controller.step import step
 from dial.model import FORMAT, LeafDocument, ModelDocument
-from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, StrategySettings
 from dial.types import BackendObservation, Cause, Measured, NoData, Observation, Verdict
 from dial_training.dataset import LEARN, Case, Session
 from dial_training.tiers import PROBE, Tier
@@ -122,17 +121,7 @@ class Studied:
 
 def policy(model: ModelDocument, percentile: float) -> Policy:
     """The product as shipped, with ``model``: every setting at its default."""
-    return Policy.of(
-        PolicySource(
-            percentile=percentile,
-            detector=DetectorSettings(),
-            estimator=EstimatorSettings(),
-            strategies=StrategySettings(),
-            guards=GuardSettings(),
-            peak_rps={},
-            model=model,
-        )
-    )
+    return Policy.of(PolicySource.shipped(model, percentile))
 
 
 def blind(percentile: float) -> Policy:
