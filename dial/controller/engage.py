@@ -154,10 +154,9 @@ def engage(
     if not found.cause.costs_capacity:
         cause = found.cause if sure else Cause.NONE
         return Finding(cause, found.rho_bg, found.why), None
-    if found.cause is Cause.LLC:
-        by_cpu_time = siblings.by_cpu_time(look.row)
-        if isinstance(by_cpu_time, NoData):
-            return Finding(Cause.NONE, found.rho_bg, (*found.why, by_cpu_time.reason)), None
+    witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
+    if isinstance(witness, NoData):
+        return Finding(Cause.NONE, found.rho_bg, (*found.why, witness.reason)), None
     cause, least = Cause.NONE, policy.guards.engage_rho_bg
     if not sure:
         why_not = f"looks like {found.cause}; so far that is not enough"
@@ -167,15 +166,16 @@ def engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
+    elif beside.exceeds(least, _scale(policy, look, beside, found.cause)) and (
+        witness is beside or witness.exceeds(least)
+    ):
+        return found, _contention(policy, suspicion.release, found, found.rho_bg, tick=tick)
+    elif witness.shared:
+        # What all wait for, such as a row of one database, needs no neighbour and no load.
+        cause = found.cause if found.cause.is_own_doing else Cause.LOAD
+        why_not = f"looks like {found.cause}, but its siblings are as slow"
     else:
-        slower, shared = _beside_siblings(policy, look, found.cause, siblings, beside)
-        if slower:
-            return found, _contention(policy, suspicion.release, found, found.rho_bg, tick=tick)
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
-        if shared:
-            # What all wait for, such as a row of one database, needs no neighbour and no load.
-            cause = found.cause if found.cause.is_own_doing else Cause.LOAD
-            why_not = f"looks like {found.cause}, but its siblings are as slow"
     return _without_load_moved(found, cause, why_not), None
 
 
@@ -189,25 +189,13 @@ def _without_load_moved(found: Finding, cause: Cause, why_not: str) -> Finding:
 
 def asked(policy: Policy, look: Look, release: Release | None, *, tick: int) -> Contention | None:
     """What a VM that cannot meet its own services' targets asks for, whatever its T_x is."""
-    part = look.features[own.ASKED]
-    if isinstance(part, NoData) or part <= 0.0:
+    part = look.asked
+    if part <= 0.0:
         return None
     symptom = Symptom(own.ASKED, own.ASKED_A_MINUTE).step(look.features)
     why = ("its services miss their targets whatever is moved among them",)
     found = Finding(Cause.OWN_SERVICES, RhoBg(part, 0.0), why, symptom)
     return _contention(policy, release, found, RhoBg(part, 0.0), tick=tick)
-
-
-def _beside_siblings(
-    policy: Policy, look: Look, cause: Cause, siblings: Siblings, by_t_x: Comparison
-) -> tuple[bool, bool]:
-    """Whether it surely is slower by what is worth it, and whether its siblings suffer as well."""
-    least = policy.guards.engage_rho_bg
-    slower = by_t_x.exceeds(least, _scale(policy, look, by_t_x, cause))
-    by_cpu_time = siblings.by_cpu_time(look.row) if cause is Cause.LLC else by_t_x
-    if isinstance(by_cpu_time, NoData) or cause is not Cause.LLC:
-        return slower, by_t_x.shared
-    return slower and by_cpu_time.exceeds(least), by_cpu_time.shared
 
 
 def _passed_over(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) -> tuple[str, ...]:

@@ -87,7 +87,7 @@ def follow(
     contention = replace(
         contention,
         rho_bg=rho_bg,
-        in_use=max(_in_use(policy, contention, rho_bg), _asked(look)),
+        in_use=max(_in_use(policy, contention, rho_bg), look.asked),
         gone=min(gone, _enough(policy)),
         read_tick=tick,
     )
@@ -103,7 +103,7 @@ def _refuted(
     tick: int,
 ) -> bool:
     """Whether all are slow, so that load was moved away from one for nothing."""
-    if _asked(look) > 0.0:
+    if look.asked > 0.0:
         return False  # it is not by T_x that it asks
     if tick - contention.since_tick <= WINDOW_INTERVALS:
         # What is known of the siblings may be of the time before.
@@ -185,11 +185,6 @@ def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg) -> float:
         return max(rho_bg.value, contention.in_use - _DECAY)
     surely = min(max(rho_bg.mean + _SURELY * rho_bg.sd, 0.0), 1.0)
     return max(rho_bg.value, min(contention.in_use, surely))
-
-
-def _asked(look: Look) -> float:
-    part = look.features[own.ASKED]
-    return 0.0 if isinstance(part, NoData) else part
 
 
 def _shows(contention: Contention) -> bool:

@@ -132,6 +132,12 @@ class Look:
     rho_fg: Measured
     features: Mapping[str, Measured]
 
+    @property
+    def asked(self) -> float:
+        """The part of its load that the VM asks to be relieved of; mostly 0."""
+        part = self.features[own.ASKED]
+        return 0.0 if isinstance(part, NoData) else part
+
     def curve(self, shape: TailCurve = MM1) -> TailCurve | NoData:
         """Eq. 1 of the backend, or why there is none yet."""
         scale_ms = float(self.looks.scale_ms(shape)[self.row])
