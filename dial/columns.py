@@ -65,25 +65,14 @@ class Columns:
 
     def where(self, mask: Bools, other: Self) -> Self:
         """The rows of ``self`` where ``mask`` (n,) is true, those of ``other`` elsewhere."""
-        values: dict[str, Any] = {}
-        for name in _names(type(self)):
-            mine, others = getattr(self, name), getattr(other, name)
-            if isinstance(mine, Columns):
-                values[name] = mine.where(mask, others)
-            else:
-                values[name] = np.where(mask if mine.ndim == 1 else mask[:, None], mine, others)
-        return type(self)(**values)
+        return self._with(
+            other,
+            lambda mine, others: np.where(mask if mine.ndim == 1 else mask[:, None], mine, others),
+        )
 
     def followed_by(self, other: Self) -> Self:
         """The rows of both; where one has fewer values a row, the older ones are NaN."""
-        values: dict[str, Any] = {}
-        for name in _names(type(self)):
-            mine, others = getattr(self, name), getattr(other, name)
-            if isinstance(mine, Columns):
-                values[name] = mine.followed_by(others)
-            else:
-                values[name] = np.concatenate(_of_one_width(mine, others))
-        return type(self)(**values)
+        return self._with(other, lambda *both: np.concatenate(_of_one_width(*both)))
 
     def each(self, change: Callable[[NDArray[Any]], NDArray[Any]]) -> Self:
         """With every array changed."""
@@ -91,6 +80,17 @@ class Columns:
         for name in _names(type(self)):
             value = getattr(self, name)
             values[name] = value.each(change) if isinstance(value, Columns) else change(value)
+        return type(self)(**values)
+
+    def _with(
+        self, other: Self, combine: Callable[[NDArray[Any], NDArray[Any]], NDArray[Any]]
+    ) -> Self:
+        """With every array combined with the other's."""
+        values: dict[str, Any] = {}
+        for name in _names(type(self)):
+            mine, others = getattr(self, name), getattr(other, name)
+            nested = isinstance(mine, Columns)
+            values[name] = mine._with(others, combine) if nested else combine(mine, others)
         return type(self)(**values)
 
 

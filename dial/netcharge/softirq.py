@@ -126,24 +126,18 @@ def charge_ns(
     cost = cost_ns(before, after, group)
     if not context_is_accounted:
         return cost
-    cost += _received_part(before, after, group) * sum(
-        each * (now - past)
-        for each, now, past in zip(per_run_ns, after.runs, before.runs, strict=False)
-    )
+    hidden = _hidden_ns(per_run_ns, before.runs, after.runs)
     shown = after.context_ns[group] - before.context_ns[group]
-    return (
-        cost
-        - shown
-        - sum(
-            each * (now - past)
-            for each, now, past in zip(
-                per_run_ns,
-                after.interruptions.get(group, ()),
-                before.interruptions.get(group, ()),
-                strict=False,
-            )
-        )
+    interrupted = _hidden_ns(
+        per_run_ns, before.interruptions.get(group, ()), after.interruptions.get(group, ())
     )
+    return cost + _received_part(before, after, group) * hidden - shown - interrupted
+
+
+def _hidden_ns(per_run_ns: Sequence[float], before: Sequence[int], after: Sequence[int]) -> float:
+    """What softirqs cost beyond what is timed, by how often they ran on each CPU."""
+    runs = zip(per_run_ns, before, after, strict=False)
+    return sum(each * (now - past) for each, past, now in runs)
 
 
 class Softirqs:
