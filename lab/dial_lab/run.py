@@ -98,18 +98,15 @@ class Request:
             raise LabError("--load and --rate: give one of them, the other follows from it")
         if self.guest not in GUESTS:
             raise LabError(f"--guest {self.guest}: no such kind; allowed: {', '.join(GUESTS)}")
+        able = ", ".join(one.name for one in SCENARIOS.values() if one.resource is CPU)
         if self.guest == "uml" and self.scenario.resource is not CPU:
-            able = [one.name for one in SCENARIOS.values() if one.resource is CPU]
-            raise LabError(
-                f"--guest uml: not with scenario {self.scenario.name}; allowed: {', '.join(able)}"
-            )
+            raise LabError(f"--guest uml: not with scenario {self.scenario.name}; allowed: {able}")
         if self.app not in APPS:
             raise LabError(f"--app {self.app}: no such application; allowed: {', '.join(APPS)}")
         if self.app != "lab" and (self.guest != "shared" or self.scenario.resource is not CPU):
-            able = [one.name for one in SCENARIOS.values() if one.resource is CPU]
             raise LabError(
                 f"--app {self.app}: not with --guest {self.guest} and scenario "
-                f"{self.scenario.name}; allowed: --guest shared with {', '.join(able)}"
+                f"{self.scenario.name}; allowed: --guest shared with {able}"
             )
         names = [policy.name for policy in self.policies]
         if len(set(names)) < len(names):

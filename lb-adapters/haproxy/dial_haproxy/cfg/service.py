@@ -24,7 +24,7 @@ MEANINGS = {
     WeightKind.DRAW: "the probability of being drawn",
 }
 _SUGGESTED = {"static-rr": "roundrobin"}
-_SUGGESTED_ELSE = BEST = "leastconn"
+BEST = "leastconn"
 
 SOONER = (
     f"balance {BEST} serves requests sooner than any other, with DIAL's weights too: it spares a "
@@ -112,7 +112,7 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
     try:
         meaning = state.weight_meaning(section.name, algorithm)
     except BalancerRefused as refused:
-        statement = f"balance {_SUGGESTED.get(algorithm, _SUGGESTED_ELSE)}"
+        statement = f"balance {_SUGGESTED.get(algorithm, BEST)}"
         own = section.has(line)
         yield error(
             line if own else section.header,
