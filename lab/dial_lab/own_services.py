@@ -29,17 +29,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dial.types import Cause
-from dial_lab import app
-from dial_lab.addresses import Address, free_ports, wait_for_port
+from dial_lab.addresses import Address, free_ports
 from dial_lab.arrivals import Swing, draw
 from dial_lab.cgroups import PREFIX, Cgroups
 from dial_lab.client import precise_loop
-from dial_lab.logged_load import Load
+from dial_lab.logged_load import Load, Requests
+from dial_lab.one_vm import serve, start_agent
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost
 from dial_lab.told import AFTER_S, LEARN_S, Told, Vm, watch
 from dial_lab.topology import exclusive, host_cgroups, private_directory, remove_all
 
@@ -156,7 +154,8 @@ def _arm(
     for log in logs.values():
         log.touch()
     if arm == "partition":
-        _agent(children, place, logs, harness)
+        settings = _settings(place, SERVICES, logs)
+        start_agent(children, place, ("--partition", str(settings)), harness)
     arrivals = {
         service.name: draw(
             seed,
@@ -170,8 +169,12 @@ def _arm(
     }
     load = Load(addresses, arrivals, logs)
     used: list[float] = []
+
+    def read() -> None:
+        used.append(_cpu_s(cgroups, f"{_VM}/batch"))
+
     with asyncio.Runner(loop_factory=precise_loop) as runner:
-        runner.run(load.run(seconds, lambda: used.append(_cpu_s(cgroups, f"{_VM}/batch"))))
+        runner.run(load.run(seconds, ((seconds * 2 / 3, read), (seconds, read))))
     children.check()
     return _outcome(load.results(), seconds, (used[1] - used[0]) / (seconds / 3))
 
@@ -209,7 +212,6 @@ def told(seconds: float, seed: int) -> Told:
 
                 vm = Vm(
                     address,
-                    Cost("cpu_us", 0.0),
                     draw(
                         seed,
                         0,
@@ -227,20 +229,6 @@ def told(seconds: float, seed: int) -> Told:
             remove_all(cgroups)
 
 
-def serve(children: Children, address: Address, core: int, join: Sequence[Path]) -> None:
-    """Start the lab's application as one service of a VM, and wait until it listens."""
-    children.start(
-        f"service-{address.port}",
-        [
-            *(sys.executable, "-I", "-S", str(Path(app.__file__))),
-            *("--host", address.host, "--port", str(address.port)),
-        ],
-        cores=[core],
-        join=join,
-    )
-    wait_for_port(address, children)
-
-
 def _batch(children: Children, core: int, cgroups: Cgroups) -> subprocess.Popen[bytes]:
     return children.start(
         "batch",
@@ -253,21 +241,6 @@ def _batch(children: Children, core: int, cgroups: Cgroups) -> subprocess.Popen[
 def _cores() -> tuple[int, list[int]]:
     *others, last = sorted(os.sched_getaffinity(0))
     return last, others or [last]
-
-
-def _agent(children: Children, place: Path, logs: Mapping[str, Path], cores: Sequence[int]) -> None:
-    token, settings = place / "token", _settings(place, SERVICES, logs)
-    token.write_text("none-is-asked\n")
-    children.start(
-        "agent",
-        [
-            *(sys.executable, "-m", "dial.agent", "--memory-probe", "off"),
-            # Nobody listens there: this scenario is about what the agent does by itself.
-            *("--controller", "http://127.0.0.1:1", "--backend", "vm"),
-            *("--token-file", str(token), "--partition", str(settings)),
-        ],
-        cores=cores,
-    )
 
 
 def _settings(place: Path, services: Sequence[Service], logs: Mapping[str, Path]) -> Path:
@@ -286,7 +259,7 @@ def _settings(place: Path, services: Sequence[Service], logs: Mapping[str, Path]
 
 
 def _outcome(
-    results: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    results: Mapping[str, Requests],
     seconds: float,
     batch_cores: float,
 ) -> Outcome:
@@ -303,7 +276,7 @@ def _outcome(
 
 
 def _converged_s(
-    results: Mapping[str, tuple[NDArray[np.float64], NDArray[np.float64]]],
+    results: Mapping[str, Requests],
     step_s: float,
     end_s: float,
 ) -> float | None:
@@ -321,9 +294,7 @@ def _met(p95_ms: Mapping[str, float]) -> bool:
     return all(p95_ms[service.name] <= service.target_ms for service in SERVICES)
 
 
-def _p95(
-    result: tuple[NDArray[np.float64], NDArray[np.float64]], begin_s: float, end_s: float
-) -> float:
+def _p95(result: Requests, begin_s: float, end_s: float) -> float:
     intended_s, latency_ms = result
     chosen = latency_ms[(intended_s >= begin_s) & (intended_s < end_s)]
     return float(np.percentile(chosen, PERCENTILE, method="higher")) if len(chosen) else 0.0

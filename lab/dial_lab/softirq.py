@@ -36,9 +36,8 @@ from dial.types import Cause
 from dial_lab.addresses import Address, free_ports
 from dial_lab.arrivals import draw
 from dial_lab.cgroups import PREFIX, Cgroups
-from dial_lab.own_services import serve
+from dial_lab.one_vm import serve, start_agent
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost
 from dial_lab.told import AFTER_S, LEARN_S, Told, Vm, watch
 from dial_lab.topology import (
     MACHINE_WEIGHT,
@@ -176,22 +175,13 @@ def _build(
             join=cgroups.procs_files(f"{_VM}/{name}"),
         )
     if arm == "charged":
-        token, settings = place / "token", place / "charge.toml"
-        token.write_text("none-is-asked\n")
+        settings = place / "charge.toml"
         settings.write_text(
             f'subtree = "{_VM}"\njournal = "{place}/journal"\ndevice = "{_DEVICE}"\n'
             f"[services.victim]\n[services.sink]\nports = [{PORT}]\n"
         )
-        children.start(
-            "agent",
-            [
-                *(sys.executable, "-m", "dial.agent", "--memory-probe", "off", "--net-charge"),
-                # Nobody listens there: this scenario is about what the agent does by itself.
-                *("--controller", "http://127.0.0.1:1", "--backend", "vm"),
-                *("--token-file", str(token), "--net-charge-quotas", str(settings)),
-            ],
-            cores=[other],
-        )
+        arguments = ("--net-charge", "--net-charge-quotas", str(settings))
+        start_agent(children, place, arguments, [other])
     _flood(children, other)
 
 
@@ -230,7 +220,6 @@ def told(seconds: float, seed: int) -> Told:
 
                 vm = Vm(
                     address,
-                    Cost("cpu_us", 0.0),
                     draw(
                         seed,
                         0,

@@ -9,8 +9,6 @@ with, then disturbed from within, then quiet again.
 from __future__ import annotations
 
 import asyncio
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,14 +19,12 @@ from threading import Thread
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dial.controller.policy import Policy, PolicySource
 from dial.controller.state import State
 from dial.controller.step import step
 from dial.intake.samples import decode_batch
 from dial.model import LAB, load_model
-from dial.settings import DetectorSettings, EstimatorSettings, GuardSettings, StrategySettings
 from dial.types import (
     AgentSample,
     BackendObservation,
@@ -44,10 +40,10 @@ from dial.types import (
 )
 from dial_lab.addresses import Address
 from dial_lab.arrivals import Arrivals
-from dial_lab.client import Pool, precise_loop
-from dial_lab.loadgen import Generator
+from dial_lab.client import precise_loop
+from dial_lab.logged_load import Load, Requests
+from dial_lab.one_vm import start_agent
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost
 
 LEARN_S, AFTER_S = 30.0, 10.0
 """Quiet time before and after."""
@@ -89,8 +85,6 @@ class Vm:
     ----------
     address
         Of the service that the requests are for.
-    cost
-        Of a request.
     arrivals
         Over the whole time.
     agent
@@ -100,7 +94,6 @@ class Vm:
     """
 
     address: Address
-    cost: Cost
     arrivals: Arrivals
     agent: Sequence[str]
     disturb: Callable[[], Callable[[], None]]
@@ -134,19 +127,21 @@ def watch(
     """
     samples: list[AgentSample] = []
     with _listener(samples) as url:
-        token = place / "token"
-        token.write_text("none-is-asked\n")
-        children.start(
-            "agent",
-            [
-                *(sys.executable, "-m", "dial.agent", "--memory-probe", "off"),
-                *("--controller", url, "--backend", "vm", "--token-file", str(token)),
-                *vm.agent,
-            ],
-            cores=cores,
-        )
+        start_agent(children, place, vm.agent, cores, controller=url)
+        load = Load({"vm": vm.address}, {"vm": vm.arrivals}, {})
+        ends: list[Callable[[], None]] = []
+
+        def begin() -> None:
+            ends.append(vm.disturb())
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        turns = ((LEARN_S, begin), (LEARN_S + seconds, end))
         with asyncio.Runner(loop_factory=precise_loop) as runner:
-            begin_s, results = runner.run(_load(vm, seconds))
+            begin_s = runner.run(load.run(LEARN_S + seconds + AFTER_S, turns))
+    results = load.results()["vm"]
     children.check()
     ticks = int(LEARN_S + seconds + AFTER_S)
     verdicts = list(_judged([_observation(k, begin_s, results, samples) for k in range(ticks)]))
@@ -161,30 +156,8 @@ def watch(
     )
 
 
-_Requests = tuple[NDArray[np.float64], NDArray[np.float64]]
-"""Intended moment in s from the start, and latency in ms; infinite where there was no answer."""
-
-
-async def _load(vm: Vm, seconds: float) -> tuple[float, _Requests]:
-    """Send everything; returns the start by the wall clock, and what came of it."""
-    loop = asyncio.get_running_loop()
-    pool = Pool(*vm.address)
-    generator = Generator(vm.arrivals, vm.cost, pool, ("vm",))
-    start = loop.time() + 0.5
-    begin_s = time.time() + 0.5
-    ends: list[Callable[[], None]] = []
-    loop.call_at(start + LEARN_S, lambda: ends.append(vm.disturb()))
-    loop.call_at(start + LEARN_S + seconds, lambda: [end() for end in ends])
-    # What is not answered in time keeps its status.
-    await asyncio.gather(generator.run(start), return_exceptions=True)
-    await asyncio.sleep(max(0.0, start + LEARN_S + seconds + AFTER_S - loop.time()))
-    await pool.aclose()
-    results = generator.results
-    return begin_s, (results.intended_s, np.where(results.ok, results.latency_ms, np.inf))
-
-
 def _observation(
-    tick: int, begin_s: float, requests: _Requests, samples: Sequence[AgentSample]
+    tick: int, begin_s: float, requests: Requests, samples: Sequence[AgentSample]
 ) -> Observation:
     intended_s, latency_ms = requests
     from_s, to_s = tick * _TICK_S, (tick + 1) * _TICK_S
@@ -216,17 +189,7 @@ def _observation(
 
 
 def _judged(observations: Sequence[Observation]) -> Iterator[Verdict]:
-    policy = Policy.of(
-        PolicySource(
-            percentile=PERCENTILE,
-            detector=DetectorSettings(),
-            estimator=EstimatorSettings(),
-            strategies=StrategySettings(),
-            guards=GuardSettings(),
-            peak_rps={},
-            model=load_model(LAB),
-        )
-    )
+    policy = Policy.of(PolicySource.shipped(load_model(LAB), PERCENTILE))
     state = State()
     for observation in observations:
         state, plan = step(policy, state, observation)
