@@ -1,14 +1,15 @@
 /* Who is charged with a victim's waits, and who no longer is. */
 #include <errno.h>
+#include <signal.h>
 
 #include "driven.h"
 
 static void open_new(void) { open_again((struct pbox_options){.mode = PBOX_MEASURE}); }
 
 /* `noisy` holds KEY for a while, for which `victim` waits. */
-static void defer(int noisy, long ms) {
+static void defer(int noisy, uint64_t ms) {
   told(noisy, KEY, PBOX_HOLD);
-  sleep_ms(ms);
+  pass_ms(ms);
   told(noisy, KEY, PBOX_UNHOLD);
 }
 
@@ -65,7 +66,7 @@ static int forsaken_victim(void) {
   filler = in_the_slot_of(gone);
   CHECK(freeze_pbox(filler) == 0);
   CHECK(activate_pbox(victim) == 0);
-  sleep_ms(5);
+  pass_ms(5);
   told(victim, KEY, PBOX_PREPARE);
   return victim;
 }
@@ -92,7 +93,7 @@ static void complaints_go_to_those_who_live(void) {
 static void who_had_a_small_part_is_not_complained_of(void) {
   open_new();
   int victim = forsaken_victim(), passer_by = begin();
-  sleep_ms(20);
+  pass_ms(20);
   defer(passer_by, 0);
   told(victim, KEY, PBOX_ENTER);
   CHECK(freeze_pbox(victim) == 0);
@@ -100,22 +101,29 @@ static void who_had_a_small_part_is_not_complained_of(void) {
   CHECK(times_noisy(passer_by) == 0);
 }
 
-static void *wait_and_end(void *psid) {
-  *(int *)psid = begin();
+static struct {
+  int psid;
+  pid_t thread;
+} dead;
+
+static void *wait_and_end(void *nothing) {
+  dead.thread = gettid();
+  dead.psid = begin();
   CHECK(update_pbox(KEY, PBOX_PREPARE) == 0);
-  return NULL;
+  return nothing;
 }
 
 static void who_waits_for_ever_in_a_thread_that_has_ended_is_no_victim(void) {
   open_new();
-  int dead, noisy = begin();
+  int noisy = begin();
   pthread_t thread;
-  pthread_create(&thread, NULL, wait_and_end, &dead);
+  pthread_create(&thread, NULL, wait_and_end, NULL);
   pthread_join(thread, NULL);
+  while (tgkill(getpid(), dead.thread, 0) == 0) sleep_ms(1); /* the kernel is not quite done */
   for (int i = 0; i < 3; i++) defer(noisy, 20);
   CHECK(stats_of(noisy).times_noisy == 0);
   CHECK(!seats_taken(place_of(KEY)));
-  CHECK(release_pbox(dead) == 0);
+  CHECK(release_pbox(dead.psid) == 0);
 }
 
 static void a_wait_that_was_abandoned_makes_nobody_noisy(void) {

@@ -3,6 +3,7 @@
 #define DRIVEN_H
 
 #include "check.h"
+#include "clock.h"
 #include "internal.h"
 
 enum { KEY = 42, OTHER = 43 };
@@ -26,7 +27,7 @@ static inline void told(int psid, size_t key, enum pbox_event event) {
 /* An activity that has run for a while and now waits. */
 static inline int begin_to_wait(size_t key) {
   int psid = begin();
-  sleep_ms(5);
+  pass_ms(5);
   told(psid, key, PBOX_PREPARE);
   return psid;
 }

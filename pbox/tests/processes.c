@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "check.h"
+#include "clock.h"
 #include "internal.h"
 
 static const size_t KEY = 42;
@@ -81,12 +82,12 @@ static void who_defers_another_process_is_found(void) {
   activate_pbox(noisy);
   update_pbox(KEY, PBOX_HOLD);
   pid_t victim = start(wait_for_key);
-  sleep_ms(10);
+  pass_ms(10);
   update_pbox(KEY, PBOX_UNHOLD);
   CHECK(stats_of(noisy).times_noisy == 1 && stats_of(noisy).penalties == 1);
   crash(victim);
   update_pbox(KEY, PBOX_HOLD); /* the dead one is still in its seat */
-  sleep_ms(10);
+  pass_ms(10);
   update_pbox(KEY, PBOX_UNHOLD);
   CHECK(stats_of(noisy).times_noisy == 1);
   close_pbox();
@@ -103,7 +104,7 @@ static void slots_of_a_crashed_process_are_used_again(void) {
 static void finish_one_activity_and_begin_another(void) {
   int psid = create_pbox(half);
   activate_pbox(psid);
-  sleep_ms(2);
+  pass_ms(2);
   freeze_pbox(psid);
   activate_pbox(psid);
 }
@@ -216,14 +217,17 @@ static int heard[2];
 
 /* Its parent has opened the domain, and ends first. */
 static void open_and_leave_it_to_a_child(void) {
+  int runs[2];
+  char done;
+  CHECK(pipe(runs) == 0);
   open_domain();
   if (fork() == 0) {
-    char done;
+    CHECK(write(runs[1], "x", 1) == 1);
     CHECK(read(heard[0], &done, 1) == 1);
     CHECK(create_pbox(half) > 0 && header().state == PBOX_PAGE_LIVE);
     exit(0);
   }
-  sleep_ms(20);
+  CHECK(read(runs[0], &done, 1) == 1);
 }
 
 static void a_child_that_outlives_its_parent_keeps_the_domain(void) {
