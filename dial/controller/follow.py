@@ -140,7 +140,8 @@ def _name(
         and by_cpu_time.mean >= policy.guards.engage_rho_bg
     )
     named = cause.costs_capacity and (cached or cause is not Cause.LLC)
-    if named and cause is suspect:
+    # What is measured inside the VM need not look the same twice.
+    if named and (cause is suspect or cause.is_own_doing):
         symptom = symptom_beside(policy, look, cause)
         contention = replace(contention, cause=cause, evidence=path, symptom=symptom, gone=0.0)
     return contention, cause

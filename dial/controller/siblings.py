@@ -23,7 +23,9 @@ Formula
 
     Load that was moved in error is found out by the same comparison: of eight intervals under a
     shift the siblings' means, which Eq. 1 corrects for the load that they carry, are half of the
-    backend's estimate or more, and the excess is surely (by 1 sd) less than b.
+    backend's estimate or more, and the excess is surely (by 1 sd) less than b.  Of each the lower
+    of mean and median counts: all may be slow for a moment, beside a neighbour too, and the mean
+    is that moment's.
 
     A queue that is long now is long in the next interval too.  Errors of two intervals that are k
     apart go together, as an Ornstein-Uhlenbeck process's averages do, by
@@ -189,11 +191,13 @@ class ControlGroups:
         siblings = self._groups(rows)[:, 1:]
         says = self._witnesses
         history = says.by_cpu_time(siblings) if by_cpu_time else says.by_t_x(siblings)
+        means, sds = _means(history)
+        means = np.minimum(means, _medians(history.mean))
         return [
             NoData(f"no sibling of {self._names[row]} was heard of late")
             if found is None
             else found
-            for row, found in zip(rows.tolist(), _lower_medians(*_means(history)), strict=True)
+            for row, found in zip(rows.tolist(), _lower_medians(means, sds), strict=True)
         ]
 
     def _compare(self, rows: Ints, intervals: Ints, history: Apparent) -> list[Comparison | NoData]:
@@ -315,6 +319,15 @@ def _lower_medians(means: Floats, sds: Floats) -> list[RhoBg | None]:
     at = np.arange(len(known)), middle
     found = zip(known.tolist(), means[at].tolist(), sds[at].tolist(), strict=True)
     return [RhoBg(mean, sd) if n else None for n, mean, sd in found]
+
+
+def _medians(means: Floats) -> Floats:
+    """Lower medians over the intervals that are known, (k, m); NaN where none is."""
+    known = np.count_nonzero(~np.isnan(means), axis=-1)
+    middle = np.maximum(known - 1, 0) // 2
+    in_order = np.sort(means, axis=-1)  # NaN comes last
+    found: Floats = np.take_along_axis(in_order, middle[..., None], axis=-1)[..., 0]
+    return found
 
 
 def _ages(means: Floats) -> Ints:

@@ -12,6 +12,8 @@ format 1.
     The same under least connections, with VMs whose own services, or packets, take their CPU, and
     that ask for load to move.  (``own-doing-57`` was recorded anew when what they ask for in a
     minute became what load is moved for.)
+    (``leastconn-42``, ``own-doing-57`` and ``service-27`` were recorded anew when a moment in which
+    all are slow was a reason no more to bring load back.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

@@ -151,6 +151,14 @@ def test_what_siblings_suffer_is_asked_of_the_witness_of_the_cause():
     assert isinstance(alone, NoData)
 
 
+def test_a_moment_in_which_all_are_slow_is_not_what_siblings_suffer():
+    stalled = groups([[0.6] * 8, [0.0] * 6 + [0.95] * 2])
+    (found,) = stalled.typical(np.array([0]), by_cpu_time=False)
+    assert found.mean == 0.0
+    (over,) = groups([[0.6] * 8, [0.6] * 5 + [0.0] * 3]).typical(np.array([0]), by_cpu_time=False)
+    assert over.mean < 0.3, "what was goes by as in any mean"
+
+
 def test_a_backend_without_siblings_is_compared_with_an_undisturbed_one():
     assert beside([0.5]).excess == RhoBg(0.5, 0.1)
     assert beside([0.5], [None]).excess == RhoBg(0.5, 0.1)
