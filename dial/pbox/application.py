@@ -12,6 +12,8 @@ A place where a pBox was found to be the *cause* of waiting in the interval (Alg
 paper, line 24: it held what a victim waited for) is left out.  The time for which a report holds a
 table is not time in which requests do not wait; and when a balancer sends fewer of these, the
 report would be most of all activity, and the more it blocks the less would seem to be blocked.
+While hardly anybody else is active, nobody is there whom it could keep waiting: it stays left out
+until the others together were active for as long as it in an interval, and it was not the cause.
 
 A pBox does one thing at a time: in an interval it cannot have been active for longer than
 that.  So no page, however damaged, can claim more than one activity's time for each of its
@@ -28,7 +30,7 @@ import glob
 import os
 import pwd
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from dial.agent.files import Tree, Unavailable, Vanished
@@ -121,6 +123,7 @@ class ApplicationPages:
         self._pattern = pattern
         self._owners = frozenset(owners)
         self._writers: dict[Identity, Writers] = {}
+        self._causes: dict[Identity, frozenset[int]] = {}
         self._tree = tree
         self._monotonic_ns = monotonic_ns
 
@@ -160,7 +163,12 @@ class ApplicationPages:
         known = before.keys() & after.keys()
         if not known:
             return nothing("the page is new: a rate needs two readings")
-        return signals(Totals(), grown([(before[each], after[each]) for each in known], interval_s))
+        growths = {each: Growth.between(before[each], after[each], interval_s) for each in known}
+        self._causes = {
+            each: growth.causes(self._causes.get(each, frozenset()))
+            for each, growth in growths.items()
+        }
+        return signals(Totals(), total(growths[each].totals(self._causes[each]) for each in known))
 
     def _candidates(self) -> list[str]:
         """Paths to try.
@@ -218,8 +226,18 @@ def _of_the_living(path: str, page: Page, writers: Writers) -> Mapping[int, Slot
     }
 
 
-def grown(pairs: Collection[tuple[Reading, Reading]], interval_s: float) -> Totals:
-    """What was added between two readings of each of some pages.
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """What was added to one page in an interval.
+
+    Attributes
+    ----------
+    active_ns, waited_ns
+        T_e and T_d by place.
+    found
+        Places where a pBox was found to be the cause of waiting.
+    waited_s
+        By the name of what was waited for.
 
     Examples
     --------
@@ -227,25 +245,61 @@ def grown(pairs: Collection[tuple[Reading, Reading]], interval_s: float) -> Tota
 
     >>> before = Reading({0: (1, 0, 0, 0)}, frozenset(), {7: ("log", 0)})
     >>> after = Reading({0: (1, 10**9, 4 * 10**8, 0)}, frozenset(), {7: ("log", 4 * 10**8)})
-    >>> grown([(before, after)], 1.0)
+    >>> Growth.between(before, after, 1.0).totals(frozenset())
     Totals(active_s=1.0, deferred_s=0.4, deferred_by_resource_s={'log': 0.4})
     """
-    most_ns = _MARGIN * interval_s * 1e9
-    active_ns = deferred_ns = 0.0
-    waited_s: dict[str, float] = defaultdict(float)
-    for before, after in pairs:
+
+    active_ns: Mapping[int, float]
+    waited_ns: Mapping[int, float]
+    found: frozenset[int]
+    waited_s: Mapping[str, float]
+
+    @classmethod
+    def between(cls, before: Reading, after: Reading, interval_s: float) -> Growth:
+        """The growth from one reading of a page to another."""
+        most_ns = _MARGIN * interval_s * 1e9
+        active_ns: dict[int, float] = {}
+        in_wait_ns: dict[int, float] = {}
+        found = set()
         for index, (whose, executed_ns, waited_ns, noisy) in after.activities.items():
-            was_whose, was_executed_ns, was_waited_ns, was_noisy = before.activities.get(
-                index, _NEW
-            )
-            if was_whose != whose:
-                _, was_executed_ns, was_waited_ns, was_noisy = _NEW
-            if index in before.left_out or noisy > was_noisy:
+            was = before.activities.get(index, _NEW)
+            _, was_executed_ns, was_waited_ns, was_noisy = was if was[0] == whose else _NEW
+            if index in before.left_out:
                 continue
-            added_ns = min(max(0, executed_ns - was_executed_ns), most_ns)
-            active_ns += added_ns
-            deferred_ns += min(max(0, waited_ns - was_waited_ns), added_ns)
+            active_ns[index] = min(max(0, executed_ns - was_executed_ns), most_ns)
+            in_wait_ns[index] = min(max(0, waited_ns - was_waited_ns), active_ns[index])
+            if noisy > was_noisy:
+                found.add(index)
+        waited_s: dict[str, float] = defaultdict(float)
         for key, (name, waited_ns) in after.waited_ns.items():
             _, was_waited_ns = before.waited_ns.get(key, (name, 0))
             waited_s[name] += max(0, waited_ns - was_waited_ns) / 1e9
-    return Totals(active_ns / 1e9, deferred_ns / 1e9, dict(waited_s))
+        return cls(active_ns, in_wait_ns, frozenset(found), dict(waited_s))
+
+    def causes(self, before: frozenset[int]) -> frozenset[int]:
+        """Places to leave out, of which some were left out of the interval before."""
+        suspects = self.found | before
+        others_ns = sum(ns for index, ns in self.active_ns.items() if index not in suspects)
+        kept = {index for index in before if self.active_ns.get(index, 0.0) > others_ns}
+        return self.found | kept
+
+    def totals(self, causes: frozenset[int]) -> Totals:
+        """The page's sums without these places."""
+        counted = [index for index in self.active_ns if index not in causes]
+        return Totals(
+            sum(self.active_ns[index] for index in counted) / 1e9,
+            sum(self.waited_ns[index] for index in counted) / 1e9,
+            self.waited_s,
+        )
+
+
+def total(pages: Iterable[Totals]) -> Totals:
+    """The sums over pages, of which several may name the same."""
+    active_s = deferred_s = 0.0
+    by_name: dict[str, float] = defaultdict(float)
+    for page in pages:
+        active_s += page.active_s
+        deferred_s += page.deferred_s
+        for name, waited_s in page.deferred_by_resource_s.items():
+            by_name[name] += waited_s
+    return Totals(active_s, deferred_s, dict(by_name))

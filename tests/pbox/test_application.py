@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from dial.agent.files import Tree, Unavailable
 from dial.agent.sampler import Sampler
 from dial.errors import SettingError
-from dial.pbox.application import ApplicationPages, Reading, grown, owner_ids
+from dial.pbox.application import ApplicationPages, Growth, Reading, owner_ids
 from dial.types import NoData
 
 from .pages import FakePage, written
@@ -101,6 +102,40 @@ def test_who_was_found_to_be_the_cause_does_not_dilute_what_it_causes(
     after.slot(1, times_noisy=3, executed_ns=S // 10, deferred_ns=S // 20)  # a request
     found = told(pages, tmp_path / "pbox-1.page", before, after)
     assert found["deferral_fraction"] == 0.5
+
+
+def test_the_cause_stays_the_cause_while_hardly_anybody_is_there_to_complain() -> None:
+    def growth(requests_s: float, *found: int) -> Growth:
+        return Growth({0: 1e9, 1: 1e9 * requests_s}, {0: 0.0, 1: 0.0}, frozenset(found), {})
+
+    causes = growth(0.5, 0).causes(frozenset())
+    assert causes == {0}, "a report that holds a table all the time"
+    causes = growth(0.01).causes(causes)
+    assert causes == {0}, "the balancer sends probes only"
+    assert growth(0.01).totals(causes).active_s == pytest.approx(0.01)
+    assert growth(1.5).causes(causes) == set(), "others are active, and nobody complains"
+    assert growth(1.5, 1).causes(causes) == {0, 1}, "whom it keeps waiting is unknown again"
+
+
+def test_a_cause_that_has_ended_is_forgotten() -> None:
+    ended = Growth({0: 0.0, 1: 0.0}, {0: 0.0, 1: 0.0}, frozenset(), {})
+    assert ended.causes(frozenset({0, 5})) == set()
+
+
+def test_an_agents_pages_remember_the_cause(pages: ApplicationPages, tmp_path: Path) -> None:
+    first, second, third = FakePage(), FakePage(), FakePage()
+    for page, report_s, noisy in ((first, 0, 0), (second, 1, 1), (third, 2, 1)):
+        page.slot(0, times_noisy=noisy, executed_ns=report_s * S)
+        page.slot(1)
+    second.slot(1, executed_ns=S // 2, deferred_ns=S // 4)
+    third.slot(1, executed_ns=S // 2 + S // 10, deferred_ns=S // 4 + S // 20)
+    path = tmp_path / "pbox-1.page"
+    readings = []
+    for page in (first, second, third):
+        with written(path, page):
+            readings.append(pages.read())
+    for before, after in pairwise(readings):
+        assert pages.rates(before, after, 1.0)["deferral_fraction"] == 0.5
 
 
 def test_what_a_pbox_did_before_it_ended_counts_with_that_of_its_successor(
@@ -362,6 +397,6 @@ readings = st.builds(
 
 @given(readings, readings, st.floats(0.01, 60.0))
 def test_no_page_claims_more_than_the_time_that_passed(before, after, interval_s) -> None:
-    totals = grown([(before, after)], interval_s)
+    totals = Growth.between(before, after, interval_s).totals(frozenset())
     assert 0.0 <= totals.deferred_s <= totals.active_s
     assert totals.active_s <= 1.06 * interval_s * len(after.activities)
