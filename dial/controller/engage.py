@@ -63,13 +63,24 @@ def find_cause(policy: Policy, look: Look) -> Finding:
     return Finding(cause, alone, path, symptom_beside(policy, look, cause))
 
 
-def cause_of(policy: Policy, look: Look) -> tuple[Cause, tuple[str, ...]]:
-    """The class of an interval, and what it was told by: the tree's, or one of its own doing."""
+def cause_of(
+    policy: Policy, look: Look, held: RhoBg | None = None
+) -> tuple[Cause, tuple[str, ...]]:
+    """The class of an interval, and what it was told by: the tree's, or one of its own doing.
+
+    Parameters
+    ----------
+    policy : the strategies.
+    look : the backend's interval.
+    held : the capacity that is lost by what is known already, for an interval without T_x.
+    """
     cause, path = classify(policy.tree, look.features)
     least = policy.guards.engage_rho_bg
     if not own.excesses(look.features, least):
         return cause, path
     lost = lost_by(policy, look, Cause.INTRA_APP)
+    if isinstance(lost, NoData) and held is not None:
+        lost = held
     found = own.own_cause(
         look.features,
         lost if isinstance(lost, NoData) else lost.value,

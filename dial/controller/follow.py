@@ -131,7 +131,7 @@ def _name(
     """Find the cause of a contention that was begun without."""
     if isinstance(look.seen.sample, NoData):
         return contention, suspect
-    cause, path = cause_of(policy, look)
+    cause, path = cause_of(policy, look, contention.rho_bg)
     # Of a backend with little load a request takes a little more CPU time for that alone.
     by_cpu_time = lost_by(policy, look, Cause.LLC)
     cached = (

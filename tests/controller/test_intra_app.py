@@ -107,3 +107,15 @@ def test_what_all_backends_wait_for_moves_no_load_and_is_named(traced) -> None:
     assert plan.action is Action.HOLD
     assert traced.weights == traced.configured
     assert verdict(plan).cause is Cause.INTRA_APP
+
+
+def test_an_interval_without_t_x_is_named_by_what_is_lost_already(traced) -> None:
+    traced.rho_bg["s1"] = 0.99
+    traced.agents_dead = {"s1"}
+    plan = traced.run(8)
+    assert verdict(plan).cause is Cause.UNKNOWN
+    traced.given["s1"] = 0.0
+    traced.agents_dead, traced.deferred["s1"] = set(), 0.99
+    plan = traced.run(2)
+    assert isinstance(traced.observations[-1].backends[0].window.t_x_ms, NoData)
+    assert verdict(plan).cause is Cause.INTRA_APP
