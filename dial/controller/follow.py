@@ -162,13 +162,15 @@ def _gone(policy: Policy, contention: Contention, reading: Reading, *, above: bo
     # One that takes little is still there; less than this would not have been noticed.
     now = contention.rho_bg.value if contention.symptom is None else contention.in_use
     strength = max(now, policy.guards.engage_rho_bg)
-    return departed(
+    gone = departed(
         contention.gone,
         reading,
         strength,
         model_error=policy.tracker.model_error,
         enough=policy.guards.release_evidence,
     )
+    # Slower than expected it is less of a neighbour perhaps, but not none.
+    return min(gone, contention.gone) if above else gone
 
 
 def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:

@@ -748,3 +748,14 @@ def test_proportional_weights_are_what_is_left_whatever_a_weight_means(make_serv
     left = 1.0 - service.state.backends.contentions["s1"].in_use
     assert weights["s1"] / weights["s2"] == pytest.approx(left, abs=0.1)
     assert weights["s2"] == pytest.approx(weights["s3"], abs=1)
+
+
+def test_a_neighbour_has_not_gone_while_its_victim_is_slower_than_expected(make_service) -> None:
+    service = make_service()
+    service.run(20)
+    service.rho_bg["s1"] = 0.7
+    service.run(10)
+    assert service.plans[-1].backends[0].verdict.cause is Cause.CPU
+    service.rho_bg["s1"], service.cache_rho_bg["s1"] = 0.0, 0.3  # no longer by what it was named
+    service.run(30)
+    assert Cause.NONE not in {plan.backends[0].verdict.cause for plan in service.plans[30:]}
