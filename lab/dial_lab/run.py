@@ -38,9 +38,6 @@ APPS = ("lab", "apache")
 GUESTS = ("shared", "uml")
 """Whose kernel a tenant runs under: the computer's, or one of its own."""
 
-LEARN_INTERVALS = 9
-"""Quiet ticks a controller gets: six to learn its band, a few to show that it keeps still."""
-
 LEAST_QUIET_S, MOST_QUIET_S = 20.0, 120.0
 """Before and after the contended phase; a soak of half an hour need not wait ten minutes."""
 
@@ -117,9 +114,9 @@ class Request:
         """Quiet and recovered scale with the contended phase, above what controllers need."""
         if self.learn_once:
             return Phases(0.0, self.contended_s, 0.0)
-        slowest_s = max((policy.interval_s or 0.0 for policy in self.policies), default=0.0)
+        slowest_s = max((policy.learns_s for policy in self.policies), default=0.0)
         third_s = min(0.33 * self.contended_s, MOST_QUIET_S)
-        around_s = max(LEAST_QUIET_S, LEARN_INTERVALS * slowest_s, third_s)
+        around_s = max(LEAST_QUIET_S, slowest_s, third_s)
         return Phases(around_s, self.contended_s, around_s)
 
 
@@ -220,7 +217,7 @@ def _learn(request: Request, site: Site, learnt: Path, directory: Path, view: Vi
     for policy in request.policies:
         if not policy.learns:
             continue
-        quiet_s = max(LEAST_QUIET_S, LEARN_INTERVALS * (policy.interval_s or 0.0))
+        quiet_s = max(LEAST_QUIET_S, policy.learns_s)
         phases = Phases(quiet_s, 0.0, 0.0)
         quiet = replace(site, scenario=alone, phases=phases, memory=learnt)
         for tried in range(1, _LEARN_TRIES + 1):
