@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from rich.cells import cell_len
 from rich.table import Table
@@ -23,7 +24,27 @@ def is_slow(backend: BackendState) -> bool:
 
 def heading(state: State) -> Text:
     """Who is looked after, how, and how far it is."""
-    return Text(f"{state.service} ({state.adapter}), {state.mode}, tick {state.tick}")
+    mode = f"{state.mode}"
+    if state.frozen_since_s is not None:
+        since = datetime.fromtimestamp(state.frozen_since_s, UTC)
+        held_s = max(0.0, state.at_s - state.frozen_since_s)
+        date = f"{since:%Y-%m-%d} " if held_s >= 86400.0 else ""
+        mode += f" since {date}{since:%H:%M:%S} UTC ({duration(held_s)})"
+    return Text(f"{state.service} ({state.adapter}), {mode}, tick {state.tick}")
+
+
+def duration(seconds: float) -> str:
+    """A time in the largest unit of which there are two or more, cut off.
+
+    Examples
+    --------
+    >>> duration(42.5), duration(119.0), duration(7300.0)
+    ('42 s', '119 s', '2 h')
+    """
+    for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2.0 * unit:
+            return f"{seconds // unit:.0f} {name}"
+    return f"{seconds // 1.0:.0f} s"
 
 
 def table(state: State, backends: Iterable[BackendState], width: int) -> Table:

@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from dial.controller.snapshot import Publisher, Snapshot
 from dial.errors import BalancerUnreachable, RecordingError
 from dial.service.views import State, state_of
 from dial.settings import Settings
+from dial.types import Mode, Orders
 
 Dial = Callable[..., tuple[int, str, str]]
 
@@ -51,6 +53,22 @@ def test_status_shows_a_row_per_backend(
     assert s1.split() == ["s1", "8.0", "40.0", "12.5", "cpu", "0.50", "100", "0.250"]
     # The name is shown as it is, not read as markup; what is absent is a dash.
     assert s2.split() == ["s[red]2", "0.0", "-", "-", "none", "-", "100", "0.750"]
+
+
+def test_status_says_since_when_the_weights_are_frozen(
+    dial: Dial, url: str, publisher: Publisher, snapshot: Snapshot
+) -> None:
+    at_s = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+    for held_s, words in (
+        (7500.0, "05:55:00 UTC (2 h)"),
+        (2e5, "2027-01-13 00:26:40 UTC (2 days)"),
+    ):
+        orders = Orders(frozen_since_s=at_s - held_s)
+        publisher.publish(replace(snapshot, mode=Mode.FROZEN, at_s=at_s, orders=orders))
+        _, out, _ = dial("status", "--url", url)
+        assert out.splitlines()[0] == f"web (fake), frozen since {words}, tick 7"
+        _, out, _ = dial("status", "--json", "--url", url)
+        assert json.loads(out)["frozen_since_s"] == at_s - held_s
 
 
 def test_status_json_is_the_services_answer(dial: Dial, url: str) -> None:
