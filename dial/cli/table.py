@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dial.cli.client import show
-from dial.service.views import BackendState, State
+from dial.service.views import BackendState, Baseline, State
 from dial.types import Cause
 
 LEAST_NAME = 8
@@ -47,16 +47,23 @@ def duration(seconds: float) -> str:
     return f"{seconds // 1.0:.0f} s"
 
 
-def table(state: State, backends: Iterable[BackendState], width: int) -> Table:
-    """These backends of the state, a line each; names give way where ``width`` is short."""
+def table(
+    state: State, backends: Iterable[BackendState], width: int, *, learnt: bool = False
+) -> Table:
+    """These backends of the state, a line each; names give way where ``width`` is short.
+
+    With ``learnt`` also how much quiet time what is expected rests on.
+    """
     backends = list(backends)
     t_x = f"T{state.percentile:g} ms"
-    titles = ("rate/s", t_x, "expected", "verdict", "rho_bg", "weight", "share")
+    age = ("learnt",) if learnt else ()
+    titles = ("rate/s", t_x, "expected", *age, "verdict", "rho_bg", "weight", "share")
     rows = [
         (
             f"{backend.rate_per_s:.1f}",
             show(backend.t_x_ms, 1),
             show(backend.expected_t_x_ms, 1),
+            *([_age(backend)] if learnt else []),
             backend.cause or "-",
             show(backend.rho_bg),
             f"{backend.weight}",
@@ -75,6 +82,19 @@ def table(state: State, backends: Iterable[BackendState], width: int) -> Table:
         name = Text(shorten(backend.name, room))
         shown.add_row(name, *map(Text, cells), style="yellow" if is_slow(backend) else "")
     return shown
+
+
+def doubt(baseline: Baseline) -> str:
+    """Why what is normal for a backend may be a neighbour's doing."""
+    return (
+        f"its normal is {show(baseline.times_siblings, 1)} times its siblings': a slower machine, "
+        "or a neighbour that was there from the start"
+    )
+
+
+def _age(backend: BackendState) -> str:
+    baseline = backend.baseline
+    return duration(baseline.age_s) if baseline else "-"
 
 
 def shorten(name: str, room: int) -> str:
