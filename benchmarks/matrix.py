@@ -41,7 +41,8 @@ from dial_lab import report as figures
 from dial_lab.live import View
 from dial_lab.policies import anywhere
 from dial_lab.report import BlockResult
-from dial_lab.run import MACHINES, Outcome, Request, execute
+from dial_lab.request import MACHINES, Request
+from dial_lab.run import Outcome, execute
 from dial_lab.scenarios import scenario
 
 RESULTS = Path(__file__).parent / "results" / "matrix.json"

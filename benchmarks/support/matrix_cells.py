@@ -39,7 +39,7 @@ class Cell:
     load: float
     severity: float
     app: str = "lab"
-    """What the tenants run: see :data:`dial_lab.run.APPS`."""
+    """What the tenants run: see :data:`dial_lab.request.APPS`."""
 
     def __str__(self) -> str:
         app = "" if self.app == "lab" else f"/{self.app}"
