@@ -41,7 +41,8 @@ from dial_lab import report as figures
 from dial_lab.live import View
 from dial_lab.policies import anywhere
 from dial_lab.report import BlockResult
-from dial_lab.run import MACHINES, Outcome, Request, execute
+from dial_lab.request import MACHINES, Request
+from dial_lab.run import Outcome, execute
 from dial_lab.scenarios import scenario
 
 RESULTS = Path(__file__).parent / "results" / "matrix.json"
@@ -124,20 +125,24 @@ def contended(blocks: Sequence[BlockResult]) -> dict[str, float | int | None]:
     return found
 
 
-def main() -> int:
-    """Measure and write."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Measure and write; ``argv`` is the command line's where it is not given."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one line of JSON, last on stdout")
-    parser.add_argument("--cell", type=Cell.parse, help="one cell, such as cpu/0.5/0.5")
+    parser.add_argument("--cell", help="one cell, such as cpu/0.5/0.5")
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell after these")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, help="docs/matrix.md: write it, measure nothing")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     console = Console(stderr=True)
     kept = load(arguments.results)
-    wanted = [arguments.cell] if arguments.cell else [c for c in cells() if str(c) not in kept]
+    try:
+        one = None if arguments.cell is None else Cell.parse(arguments.cell)
+    except LabError as error:
+        parser.exit(2, f"matrix: {error}\n")
+    wanted = [one] if one else [c for c in cells() if str(c) not in kept]
     if arguments.page:
         wanted = []
         matrix_page.write_page(arguments.page, kept)
@@ -154,7 +159,7 @@ def main() -> int:
             console.print(f"{cell}: not measured: {error}", markup=False)
             continue
         save(arguments.results, kept)
-        if arguments.cell:
+        if one:
             console.print_json(data=kept[str(cell)]["ratios"])
         console.print("\n".join(map(str, of_cell(kept[str(cell)]))), markup=False)
     left = [str(cell) for cell in cells() if str(cell) not in kept]

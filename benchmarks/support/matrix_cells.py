@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from dial.errors import LabError
 
 RESOURCES = ("cpu", "net", "disk", "llc", "two-victims")
 CALM = ("none", "load", "mix")
@@ -36,7 +39,7 @@ class Cell:
     load: float
     severity: float
     app: str = "lab"
-    """What the tenants run: see :data:`dial_lab.run.APPS`."""
+    """What the tenants run: see :data:`dial_lab.request.APPS`."""
 
     def __str__(self) -> str:
         app = "" if self.app == "lab" else f"/{self.app}"
@@ -48,13 +51,14 @@ class Cell:
 
         Raises
         ------
-        ValueError
-            If it is none of the matrix; lists those there are.
+        LabError
+            If it is none of the matrix; lists those there are, the nearest first.
         """
-        for cell in cells():
-            if str(cell) == text:
-                return cell
-        raise ValueError(f"--cell {text}: no such cell; allowed: {', '.join(map(str, cells()))}")
+        there = {str(cell): cell for cell in cells()}
+        if text in there:
+            return there[text]
+        nearest = sorted(there, key=lambda name: _likeness(text, name), reverse=True)
+        raise LabError(f"--cell {text}: no such cell; allowed: {', '.join(nearest)}")
 
     @property
     def contended(self) -> bool:
@@ -67,6 +71,10 @@ class Cell:
         at_length = self.load == MIDDLE and self.contended and self.app == "lab"
         more = MORE if at_length else ()
         return HAPROXY + OURS + REFERENCES + more
+
+
+def _likeness(text: str, name: str) -> float:
+    return SequenceMatcher(None, text.lower(), name).ratio()
 
 
 def cells() -> Iterator[Cell]:

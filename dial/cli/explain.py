@@ -10,6 +10,7 @@ import typer
 from dial.cli.client import Reach, fetch_state
 from dial.cli.client import explain as value
 from dial.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, TokenFile, Url
+from dial.cli.table import doubt, duration
 from dial.errors import DialError, SettingError
 from dial.service.views import BackendState, State
 from dial.types import Cause, Mode, NoData
@@ -53,6 +54,11 @@ def _lines(state: State, backend: BackendState) -> Iterator[str]:
     t_x = value(backend.t_x_ms, "ms", 1)
     yield f"  T{state.percentile:g} {t_x}, over {backend.t_x_requests} requests"
     yield f"  expected at most {value(backend.expected_t_x_ms, 'ms', 1)}"
+    if backend.baseline is not None:
+        age = duration(backend.baseline.age_s)
+        yield f"  learnt from {age} of quiet; what was there from the start is part of it"
+        if backend.baseline.doubtful:
+            yield f"  {doubt(backend.baseline)}"
     if not backend.usable:
         yield "  down, drained or in maintenance at the load balancer"
     if backend.agent is not None:

@@ -10,8 +10,10 @@ from rich.text import Text
 
 from dial.cli.client import Reach, fetch_state
 from dial.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, TokenFile, Url
-from dial.cli.table import heading, table
+from dial.cli.table import doubt, heading, table
 from dial.service.views import State
+
+LEARNT = "learnt: how much quiet time is behind it; what was there from the start is part of it"
 
 
 def command(
@@ -23,7 +25,7 @@ def command(
     key_file: KeyFile = None,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as it is.")] = False,
 ) -> None:
-    """Show each backend's rate, T_x, verdict, rho_bg, weight and share."""
+    """Show each backend's rate, T_x, what that rests on, verdict, rho_bg, weight and share."""
     state, raw = fetch_state(Reach(url, token_file, ca_file, cert_file, key_file))
     if json:
         typer.echo(raw)
@@ -41,4 +43,8 @@ def _print(state: State) -> None:
     if not state.backends:
         console.print("no backend has been read from the load balancer yet")
         return
-    console.print(table(state, state.backends, console.width))
+    console.print(table(state, state.backends, console.width, learnt=True))
+    console.print(Text(LEARNT, style="dim"))
+    for backend in state.backends:
+        if backend.baseline is not None and backend.baseline.doubtful:
+            console.print(Text(f"{backend.name}: {doubt(backend.baseline)}", style="yellow"))

@@ -27,6 +27,7 @@ import structlog
 
 from dial.adapter import Adapter
 from dial.clock import Clock
+from dial.controller.baseline import Baselines
 from dial.controller.checkpoint import Checkpoints, in_force, without_shift
 from dial.controller.policy import Policy, PolicySource
 from dial.controller.recording import Recorder
@@ -185,7 +186,10 @@ class Controller:
         self._metrics.plans.labels(plan.action).inc()
         self._record(lambda recorder: recorder.tick(before, observation, plan))
         trouble = await self._apply(plan, balancer)
-        self._publish(observation=observation, plan=plan, trouble=trouble)
+        baselines = Baselines.of(
+            self._policy, self._state.backends, interval_s=self._settings.interval_s
+        )
+        self._publish(observation=observation, plan=plan, baselines=baselines, trouble=trouble)
 
     async def end(self) -> None:
         """Put the configured weights back if load is shifted, and close the recording.
@@ -340,6 +344,7 @@ class Controller:
         *,
         observation: Observation | None = None,
         plan: Plan | None = None,
+        baselines: Baselines | None = None,
         trouble: str | None = None,
     ) -> None:
         if trouble:
@@ -355,5 +360,6 @@ class Controller:
                 plan=plan,
                 report=self._report,
                 trouble=trouble,
+                baselines=baselines,
             )
         )

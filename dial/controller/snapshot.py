@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from dataclasses import dataclass
 
+from dial.controller.baseline import Baselines
 from dial.controller.timeline import Timeline
 from dial.types import NO_ORDERS, ApplyReport, Mode, Observation, Orders, Plan
 
@@ -20,7 +21,7 @@ HISTORY = 300
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The controller after one tick (or before its first, with all of the last four empty)."""
+    """The controller after one tick (or before its first, with all of the last ones empty)."""
 
     service: str
     adapter: str
@@ -35,6 +36,8 @@ class Snapshot:
     """Why this tick made no plan: the balancer cannot be read, for instance."""
     orders: Orders = NO_ORDERS
     """Of operators, at the end of the tick."""
+    baselines: Baselines | None = None
+    """What is normal for the observation's backends, in their order."""
 
 
 class Publisher:

@@ -9,11 +9,13 @@ is for charts, it is ``null``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from pydantic_core import to_json
 
+from dial.controller.baseline import Baselines
 from dial.controller.snapshot import Snapshot
 from dial.types import (
     Action,
@@ -30,6 +32,22 @@ from dial.types import (
 )
 
 _NO_PLAN = NoData("no plan has been made yet")
+_NO_SIBLING = NoData("too little is learnt of it or of its siblings")
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """What is normal for one backend rests on this; what was there from the start is part of it."""
+
+    intervals: int
+    """Quiet intervals learnt, since there is this normal."""
+    age_s: float
+    """How long these were together."""
+    times_siblings: Measured
+    """How many times as slow as its siblings' it is, the own load taken out."""
+    doubtful: bool
+    """Whether that is surely enough for a neighbour that has been there from the start; or the
+    machine is slower."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +81,8 @@ class BackendState:
     """Fraction of the service's requests, as planned."""
     override: Override | None
     """The operator's order, while there is one."""
+    baseline: Baseline | None = None
+    """``None`` until a plan has been made."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +94,7 @@ class State:
     adapter: str
     mode: Mode
     frozen_since_s: float | None
+    """When an operator froze the weights; ``None`` while nothing is frozen."""
     percentile: float
     """The x of T_x, in percent."""
     interval_s: float
@@ -161,9 +182,24 @@ def rows_of(snapshot: Snapshot) -> tuple[BackendState, ...]:
         return ()
     planned = {b.name: b for b in snapshot.plan.backends} if snapshot.plan else {}
     orders = {order.backend: order for order in snapshot.orders.overrides}
+    seen = snapshot.observation.backends
+    baselines = _baselines(snapshot.baselines) if snapshot.baselines else [None] * len(seen)
     return tuple(
-        _row(b, planned.get(b.name), orders.get(b.name)) for b in snapshot.observation.backends
+        _row(b, planned.get(b.name), orders.get(b.name), baseline)
+        for b, baseline in zip(seen, baselines, strict=True)
     )
+
+
+def _baselines(of: Baselines) -> list[Baseline | None]:
+    ratios: list[Measured] = [
+        _NO_SIBLING if math.isnan(ratio) else ratio for ratio in of.ratio.tolist()
+    ]
+    return [
+        Baseline(learnt, learnt * of.interval_s, ratio, doubtful)
+        for learnt, ratio, doubtful in zip(
+            of.learnt.tolist(), ratios, of.doubtful.tolist(), strict=True
+        )
+    ]
 
 
 def verdicts_of(plan: Plan, snapshot: Snapshot) -> list[BackendVerdict]:
@@ -225,7 +261,10 @@ def _number(value: Measured) -> float | None:
 
 
 def _row(
-    seen: BackendObservation, planned: BackendPlan | None, order: Override | None
+    seen: BackendObservation,
+    planned: BackendPlan | None,
+    order: Override | None,
+    baseline: Baseline | None,
 ) -> BackendState:
     verdict = planned.verdict if planned else None
     return BackendState(
@@ -249,4 +288,5 @@ def _row(
         weight_planned=planned.weight if planned else None,
         share=planned.share if planned else _NO_PLAN,
         override=order,
+        baseline=baseline,
     )

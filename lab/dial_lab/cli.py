@@ -20,7 +20,8 @@ from dial_lab import picture, table
 from dial_lab.inside import INSIDE
 from dial_lab.live import View
 from dial_lab.policies import BALANCERS, DEFAULT_POLICIES, POLICIES, policy
-from dial_lab.run import MACHINES, Outcome, Request, execute
+from dial_lab.request import MACHINES, Request
+from dial_lab.run import Outcome, execute
 from dial_lab.scenarios import SCENARIOS, scenario
 
 app = typer.Typer(

@@ -8,6 +8,9 @@ from dial.errors import LabError
 from dial.types import Mode
 from dial_lab.envoy import LOAD_REPORTS
 
+LEARN_INTERVALS = 9
+"""Quiet ticks a controller gets: six to learn its band, a few to show that it keeps still."""
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -34,8 +37,8 @@ class Policy:
         Of the rival, if it has one.
     candidates
         Settings of which the best is looked for before the first round.
-    explores
-        Whether the rival, too, learns in quiet times, and remembers.
+    explores_s
+        How long the rival, too, learns in quiet times, if it does; it remembers.
     lb
         What stands before the machines: one of :data:`BALANCERS`.
     """
@@ -49,7 +52,7 @@ class Policy:
     rival: str = ""
     setting: str = ""
     candidates: tuple[str, ...] = ()
-    explores: bool = False
+    explores_s: float = 0.0
     lb: str = "haproxy"
 
     @property
@@ -60,7 +63,12 @@ class Policy:
     @property
     def learns(self) -> bool:
         """Whether something is to be learnt in quiet times."""
-        return self.controlled or self.explores
+        return self.learns_s > 0.0
+
+    @property
+    def learns_s(self) -> float:
+        """Quiet time that it takes to learn."""
+        return max(LEARN_INTERVALS * (self.interval_s or 0.0), self.explores_s)
 
 
 PAPER = """\
@@ -103,7 +111,7 @@ POLICIES = {
         Policy("oracle", "roundrobin", rival="oracle"),
         Policy("peak-ewma", "roundrobin", rival="peak-ewma"),
         Policy("prequal", "roundrobin", rival="prequal"),
-        Policy("knapsack", "roundrobin", rival="knapsack", explores=True),
+        Policy("knapsack", "roundrobin", rival="knapsack", explores_s=75.0),
         Policy("ice", "roundrobin", rival="ice", setting="0.2", candidates=ICE_THRESHOLDS),
         Policy("wrr-proportional", "roundrobin", interval_s=1.0, settings=PROPORTIONAL),
         Policy("wlc-proportional", "leastconn", interval_s=1.0, settings=PROPORTIONAL),

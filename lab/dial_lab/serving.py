@@ -234,7 +234,7 @@ def await_end(generator: subprocess.Popen[bytes], within_s: float) -> None:
 def _variables(pool: Pool, policy: Policy) -> dict[str, str]:
     """What rivals read from their environment: see each of them."""
     found = {"SETTING": policy.setting} if policy.setting else {}
-    memory = _memory_of(pool, policy) if policy.explores else None
+    memory = _memory_of(pool, policy) if policy.explores_s else None
     if memory is not None:
         found["MEMORY"] = str(memory / "curves")
     for machine in pool.machines:

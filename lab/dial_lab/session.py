@@ -29,8 +29,8 @@ from dial_lab.guests import under
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
+from dial_lab.request import GUESTS, MACHINES
 from dial_lab.resources import CPU, RESOURCES, Resource
-from dial_lab.run import GUESTS, MACHINES
 from dial_lab.serving import (
     HEAD_START_S,
     WARM_UP_S,
@@ -105,7 +105,7 @@ class SessionPlan:
     learn_s: float = 24.0
     percentile: float = 90.0
     guest: str = "shared"
-    """Whose kernel the tenants run under: one of :data:`dial_lab.run.GUESTS`."""
+    """Whose kernel the tenants run under: one of :data:`dial_lab.request.GUESTS`."""
 
     def __post_init__(self) -> None:
         """Check names and ranges."""

@@ -1,8 +1,10 @@
-"""What the tests on real machines share."""
+"""What the lab's tests share: real machines, calm moments, an interpreter for the rivals."""
 
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,3 +101,28 @@ def in_a_calm_moment() -> Callable[[Callable[[], Found], object], Found]:
         pytest.skip(f"this computer is too busy to measure: {'; '.join(disturbances)}")
 
     return until_calm
+
+
+@pytest.fixture
+def lua(tmp_path: Path) -> Callable[..., list[str]]:
+    """Gives the lines that a script prints, run by HAProxy, which brings its own interpreter.
+
+    The script is the first argument; others, by name, are its environment.
+    """
+
+    def run(text: str, **environment: str) -> list[str]:
+        script, config = tmp_path / "test.lua", tmp_path / "haproxy.cfg"
+        script.write_text(text, encoding="utf-8")
+        config.write_text(f"global\n    lua-load-per-thread {script}\n", encoding="utf-8")
+        ran = subprocess.run(
+            ["haproxy", "-c", "-f", config],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60.0,
+            env={**os.environ, **environment},
+        )
+        assert "runtime error" not in ran.stderr, ran.stderr
+        return [line for line in ran.stdout.splitlines() if not line.startswith("Configuration")]
+
+    return run

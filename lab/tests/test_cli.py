@@ -12,7 +12,7 @@ import pytest
 from dial.errors import LabError
 from dial_lab import cli, topology
 from dial_lab.reaction import Phases
-from dial_lab.run import Request
+from dial_lab.request import Request
 from dial_lab.scenarios import scenario
 
 

@@ -22,7 +22,7 @@ from dial_lab.cgroups import Cgroups
 from dial_lab.controlled import controller_config, prepare
 from dial_lab.guests import Guest, enter, guests, init, uml
 from dial_lab.processes import Children
-from dial_lab.run import Request
+from dial_lab.request import Request
 from dial_lab.scenarios import scenario
 from dial_lab.topology import machines
 from dial_lab.vms import Vm

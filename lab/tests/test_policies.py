@@ -28,6 +28,9 @@ def test_a_policy_is_looked_up_where_there_is_one() -> None:
 def test_what_learns_is_what_has_a_controller_or_explores() -> None:
     learning = {name for name in ("dial", "knapsack", "leastconn", "ice") if policy(name).learns}
     assert learning == {"dial", "knapsack"}
+    # Nine ticks of 10 s; ten steps of exploring, of 5 s or more.
+    assert policy("dial-paper").learns_s == 90.0
+    assert 50.0 < policy("knapsack").learns_s < 90.0
 
 
 class Server:

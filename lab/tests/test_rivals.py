@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -153,75 +151,19 @@ async def test_knapsack_explores_and_then_gives_the_faster_one_nearly_all(tmp_pa
         directory.mkdir()
         async with (
             asyncio.timeout(30.0),
-            front("knapsack", directory, SETTING="1.0", MEMORY=str(memory)) as lab,
+            front("knapsack", directory, SETTING="0.5", MEMORY=str(memory)) as lab,
         ):
             lab.servers["s2"].takes_s = 0.02
             row = 0
             while row < 20:
                 asked = await asyncio.gather(*(lab.ask() for _ in range(4)))
-                row = row + 4 if set(asked) == {"s1"} else 0
+                # While it explores, whoever is explored may well be given twenty in a row.
+                row = row + 4 if memory.exists() and set(asked) == {"s1"} else 0
         assert [line.split()[0] for line in memory.read_text().splitlines()] == ["s1", "s2"]
 
 
-def lua(directory: Path, text: str, **environment: str) -> list[str]:
-    """What a script prints, run by HAProxy, which brings its own interpreter."""
-    script, config = directory / "test.lua", directory / "haproxy.cfg"
-    script.write_text(text, encoding="utf-8")
-    config.write_text(f"global\n    lua-load-per-thread {script}\n", encoding="utf-8")
-    ran = subprocess.run(
-        ["haproxy", "-c", "-f", config],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, **environment},
-    )
-    assert "runtime error" not in ran.stderr, ran.stderr
-    return [line for line in ran.stdout.splitlines() if not line.startswith("Configuration")]
-
-
-KNAPSACK = f'local rule = loadfile("{haproxy.RIVALS}/knapsack.lua")({{}})\n'
-
-
-def test_knapsack_fits_a_polynomial_of_degree_two(tmp_path: Path) -> None:
-    text = """
-local points = {}
-for _, x in ipairs({ 0.1, 0.3, 0.4, 0.5 }) do
-  points[#points + 1] = { share = x, ms = 2 + 3 * x + 40 * x ^ 2 }
-end
-print(string.format("%.6f %.6f %.6f", table.unpack(rule.fit(points))))
-local curve = { c = { 2, 3, 40 }, stretch = 0.5 }
-print(rule.latency_ms(curve, 0.25), rule.share_at(curve.c, 13.5, 1.0))
-"""
-    # Half as much capacity: at a share of 0.25 as slow as at 0.5, 2 + 1.5 + 10 = 13.5 ms.
-    noisy = """
-local c = rule.fit({ { share = 0.1, ms = 9 }, { share = 0.2, ms = 5 }, { share = 0.3, ms = 7 } })
-print(string.format("%.6f %.6f %.6f", table.unpack(c)))
-"""
-    coefficients, latency, of_noise = lua(tmp_path, KNAPSACK + text + noisy)
-    assert coefficients == "2.000000 3.000000 40.000000"
-    assert [float(one) for one in latency.split()] == pytest.approx([13.5, 0.5])
-    # More requests make no server faster: of falling times nothing is left but their mean.
-    assert of_noise == "7.000000 0.000000 0.000000"
-
-
-@pytest.mark.parametrize("stretches", [(1.0, 1.0, 1.0), (0.5, 1.0, 1.0), (0.1, 0.9, 1.3)])
-def test_knapsack_finds_the_shares_of_the_least_mean_latency(
-    tmp_path: Path, stretches: tuple[float, ...]
-) -> None:
-    def cost(units: tuple[int, ...]) -> float:
-        shares = [n / 100 / stretch for n, stretch in zip(units, stretches, strict=True)]
-        return sum(n * (2 + 3 * x + 40 * x * x) for n, x in zip(units, shares, strict=True))
-
-    curves = ", ".join(f"{{ c = {{ 2, 3, 40 }}, stretch = {one} }}" for one in stretches)
-    (found,) = lua(tmp_path, f"{KNAPSACK}print(table.unpack(rule.solve({{ {curves} }})))")
-    units = tuple(int(one) for one in found.split())
-    assert sum(units) == 100
-    every = [(a, b, 100 - a - b) for a in range(1, 99) for b in range(1, 100 - a)]
-    assert cost(units) == pytest.approx(min(map(cost, every)))
-
-
 def test_ice_brings_the_utilisation_of_a_vm_with_a_neighbour_to_its_threshold(
-    tmp_path: Path,
+    lua: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     usage = tmp_path / "cpuacct.usage"
     text = f"""
@@ -243,7 +185,7 @@ s1.left = 1.0
 at(200000000)   -- the neighbour is gone
 """
     environment = {"RIVAL_USAGE_s1": str(usage), "RIVAL_CORES_s1": "0.3"}
-    assert lua(tmp_path, text, **environment) == ["100", "50", "100", "100", "100"]
+    assert lua(text, **environment) == ["100", "50", "100", "100", "100"]
 
 
 def test_a_rule_that_is_not_there_keeps_haproxy_from_starting(tmp_path: Path) -> None:

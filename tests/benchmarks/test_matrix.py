@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.matrix import RESULTS, load, save
+from benchmarks.matrix import RESULTS, load, main, save
 from benchmarks.support.matrix_cells import CALM, LOADS, RESOURCES, STRONG, Cell, cells
 from benchmarks.support.matrix_criteria import best, of_all, of_cell
 from benchmarks.support.matrix_page import with_figures
@@ -69,8 +69,29 @@ def test_every_policy_of_every_cell_can_be_run() -> None:
 
 def test_a_cell_is_named_as_it_is_asked_for() -> None:
     assert Cell.parse("cpu/0.5/0.2") == Cell("cpu", 0.5, 0.2)
-    with pytest.raises(ValueError, match=r"--cell gpu/1/1: no such cell; allowed: cpu/0\.5/0\.5"):
-        Cell.parse("gpu/1/1")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "nearest"),
+    [
+        ("gpu/0.5/0.5", ["cpu/0.5/0.5"]),
+        ("CPU/0.5/0.4", ["cpu/0.5/0.5", "cpu/0.5/0.2"]),
+        ("two-victim/0.75/0.5", ["two-victims/0.75/0.5"]),
+        ("", []),
+    ],
+)
+def test_a_cell_that_is_none_is_one_line_that_names_the_nearest_first(
+    wrong: str, nearest: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--cell", wrong])
+    said = capsys.readouterr().err
+    begin, _, allowed = said.partition("allowed: ")
+    assert (ended.value.code, begin) == (2, f"matrix: --cell {wrong}: no such cell; ")
+    assert said.count("\n") == 1
+    names = allowed.strip().split(", ")
+    assert names[: len(nearest)] == nearest
+    assert sorted(names) == sorted(map(str, cells()))
 
 
 def test_results_are_kept_by_cell_in_the_matrix_order(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
+import numpy as np
 import pytest
 
 from dial.cli.app import run
 from dial.clock import ManualClock
+from dial.controller.baseline import Baselines
 from dial.controller.snapshot import Publisher, Snapshot
 from dial.intake.inbox import SampleInbox
 from dial.intake.orders import OrderBook
@@ -90,7 +92,15 @@ def snapshot() -> Snapshot:
         changes=(("s1", 33),),
     )
     report = ApplyReport(7, NOW_S, (("s1", 33),), (("s1", 100),), (("s1", "permission denied"),))
-    return Snapshot("web", "fake", Mode.ENFORCE, NOW_S, NOW_S, observation, plan, report)
+    baselines = Baselines(
+        learnt=np.array([31, 2]),
+        ratio=np.array([1.84, np.nan]),
+        doubtful=np.array([True, False]),
+        interval_s=10.0,
+    )
+    return Snapshot(
+        "web", "fake", Mode.ENFORCE, NOW_S, NOW_S, observation, plan, report, baselines=baselines
+    )
 
 
 @pytest.fixture

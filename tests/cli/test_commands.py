@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from dial.controller.snapshot import Publisher, Snapshot
 from dial.errors import BalancerUnreachable, RecordingError
 from dial.service.views import State, state_of
 from dial.settings import Settings
+from dial.types import Mode, Orders
 
 Dial = Callable[..., tuple[int, str, str]]
 
@@ -43,14 +45,60 @@ def test_status_shows_a_row_per_backend(
     publisher.publish(snapshot)
     code, out, err = dial("status", "--url", url)
     assert (code, err) == (0, "")
-    heading, action, columns, s1, s2 = out.splitlines()
+    heading, action, columns, s1, s2, learnt, doubt = out.splitlines()
     assert heading == "web (fake), enforce, tick 7"
     assert action == "shift: s1 lost half of its CPU"
-    headings = "backend rate/s T90 ms expected verdict rho_bg weight share"
+    headings = "backend rate/s T90 ms expected learnt verdict rho_bg weight share"
     assert " ".join(columns.split()) == headings
-    assert s1.split() == ["s1", "8.0", "40.0", "12.5", "cpu", "0.50", "100", "0.250"]
+    # 31 intervals of 10 s.
+    assert s1.split() == ["s1", "8.0", "40.0", "12.5", "5", "min", "cpu", "0.50", "100", "0.250"]
     # The name is shown as it is, not read as markup; what is absent is a dash.
-    assert s2.split() == ["s[red]2", "0.0", "-", "-", "none", "-", "100", "0.750"]
+    assert s2.split() == ["s[red]2", "0.0", "-", "-", "20", "s", "none", "-", "100", "0.750"]
+    assert "what was there from the start is part of it" in learnt
+    assert doubt.startswith("s1: its normal is 1.8 times its siblings'")
+
+
+def test_status_says_since_when_the_weights_are_frozen(
+    dial: Dial, url: str, publisher: Publisher, snapshot: Snapshot
+) -> None:
+    at_s = 1_800_000_000.0  # 2027-01-15 08:00:00 UTC
+    for held_s, words in (
+        (7500.0, "05:55:00 UTC (2 h)"),
+        (2e5, "2027-01-13 00:26:40 UTC (2 days)"),
+    ):
+        orders = Orders(frozen_since_s=at_s - held_s)
+        publisher.publish(replace(snapshot, mode=Mode.FROZEN, at_s=at_s, orders=orders))
+        _, out, _ = dial("status", "--url", url)
+        assert out.splitlines()[0] == f"web (fake), frozen since {words}, tick 7"
+        _, out, _ = dial("status", "--json", "--url", url)
+        assert json.loads(out)["frozen_since_s"] == at_s - held_s
+
+
+def test_status_fits_into_a_terminal_of_80_columns(
+    dial: Dial,
+    url: str,
+    publisher: Publisher,
+    snapshot: Snapshot,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    publisher.publish(snapshot)
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = dial("status", "--url", url)
+    columns = out.splitlines()[2]
+    assert len(columns) <= 80
+    assert columns.split()[-2:] == ["weight", "share"]
+
+
+def test_an_older_controller_says_nothing_of_what_is_normal(
+    dial: Dial, publisher: Publisher, snapshot: Snapshot, answering: Callable[[int, bytes], str]
+) -> None:
+    state = state_of(snapshot, version="0", percentile=90.0, interval_s=1.0)
+    older = TypeAdapter(State).dump_python(state, mode="json")
+    for backend in older["backends"]:
+        del backend["baseline"]
+    code, out, _ = dial("status", "--url", answering(200, json.dumps(older).encode()))
+    assert code == 0
+    assert "siblings" not in out
 
 
 def test_status_json_is_the_services_answer(dial: Dial, url: str) -> None:
@@ -116,6 +164,7 @@ def test_explain_gives_evidence_verdict_and_why_the_weight_is_what_it_is(
     for line in (
         "  8.0 requests/s, 1 of 80 failed",
         "  T90 40.0 ms, over 79 requests",
+        "  learnt from 5 min of quiet; what was there from the start is part of it",
         "Verdict: cpu",
         "  neighbour's use of it (rho_bg): 0.50",
         "  run-queue wait is up",
@@ -125,7 +174,9 @@ def test_explain_gives_evidence_verdict_and_why_the_weight_is_what_it_is(
         "  the last write of it failed: permission denied",
     ):
         assert line in out.splitlines()
+    assert "  its normal is 1.8 times its siblings': a slower machine, or a neighbour" in out
     code, out, _ = dial("explain", "s[red]2", "--url", url)
+    assert "its normal is" not in out
     assert "  T90 no data (no request in this tick), over 0 requests" in out.splitlines()
 
 

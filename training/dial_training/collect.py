@@ -26,7 +26,7 @@ from rich.table import Table
 from typer.exceptions import TyperException
 
 from dial.errors import DialError
-from dial_lab.run import MACHINES
+from dial_lab.request import MACHINES
 from dial_lab.session import SessionPlan, SessionRecord, Show, run_session
 from dial_lab.topology import LabBusy, host_cgroups
 from dial_training import experiment, label

@@ -25,8 +25,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from dial.settings import describe
+from dial_lab.request import MACHINES
 from dial_lab.resources import Purpose
-from dial_lab.run import MACHINES
 from dial_training.errors import ExperimentError
 
 Fraction = Annotated[float, Field(gt=0.0, lt=1.0)]

@@ -23,7 +23,7 @@ from dial.types import (
     WeightKind,
     WeightMeaning,
 )
-from dial_lab.run import MACHINES
+from dial_lab.request import MACHINES
 from dial_lab.session import SessionPlan, SessionRecord, Span, StageRecord
 
 MEANING = WeightMeaning(WeightKind.REQUESTS, 1, 256, zero_drains=True)

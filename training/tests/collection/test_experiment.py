@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import dial_training.expand
+from dial_lab.request import MACHINES
 from dial_lab.resources import RESOURCES, programs_for
-from dial_lab.run import MACHINES
 from dial_lab.session import REVISION, Stage
 from dial_training import experiment
 from dial_training.errors import ExperimentError

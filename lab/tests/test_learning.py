@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dial_lab import run
+from dial_lab import learning
 from dial_lab.block import Site
 from dial_lab.loadgen import Results
 from dial_lab.policies import Policy, policy
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
-from dial_lab.run import Request
+from dial_lab.request import Request
 from dial_lab.scenarios import scenario
 
 REQUEST = Request(
@@ -71,14 +71,14 @@ def test_the_best_setting_is_looked_for_with_requests_that_no_round_has(
         assert site.phases == Phases(0.0, 15.0, 0.0)
         return block(tried, site.phases, latency_ms=t90_ms[tried.setting])
 
-    monkeypatch.setattr(run, "run_block", run_block)
-    found = run._tuned(REQUEST, SITE, policy("ice"), tmp_path, Said())
+    monkeypatch.setattr(learning, "run_block", run_block)
+    found = learning.tuned(REQUEST, SITE, policy("ice"), tmp_path, Said())
     assert found == replace(policy("ice"), setting="0.2")
     assert not streams & set(range(REQUEST.rounds))
 
 
 def test_a_policy_without_candidates_is_as_it_is(tmp_path: Path) -> None:
-    assert run._tuned(REQUEST, SITE, policy("dial"), tmp_path, Said()) == policy("dial")
+    assert learning.tuned(REQUEST, SITE, policy("dial"), tmp_path, Said()) == policy("dial")
 
 
 def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
@@ -94,9 +94,9 @@ def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
         memory.mkdir(parents=True)
         return block(tried, site.phases, late_ms=late_ms[len(memories) - 1])
 
-    monkeypatch.setattr(run, "run_block", run_block)
+    monkeypatch.setattr(learning, "run_block", run_block)
     said = Said()
-    run._learn(REQUEST, SITE, learnt, tmp_path, said)
+    learning.learn(REQUEST, SITE, learnt, tmp_path, said)
     # Once more, from nothing, and then it was quiet; who has no controller does not learn.
     assert memories == [False, False]
     assert said.notes[1] == "the generator was 40 ms late: something else had the computer"
@@ -106,7 +106,7 @@ def test_each_block_begins_with_what_was_learnt_before_the_first(tmp_path: Path)
     learnt, where = tmp_path / "memory", tmp_path / "1-dial"
     (learnt / "dial").mkdir(parents=True)
     (learnt / "dial" / "state").write_text("quiet")
-    site = run._remembering(SITE, policy("dial"), learnt, where)
+    site = learning.remembering(SITE, policy("dial"), learnt, where)
     (site.memory / "dial" / "state").write_text("contended")
     assert (learnt / "dial" / "state").read_text() == "quiet"
-    assert run._remembering(SITE, policy("roundrobin"), learnt, where).memory is None
+    assert learning.remembering(SITE, policy("roundrobin"), learnt, where).memory is None
