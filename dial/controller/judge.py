@@ -60,6 +60,8 @@ def judge(
     releases = dict(backends.releases)
     history = known.history.then(looks.read)
 
+    # Of this interval alone: what was before says nothing of whether a neighbour is still there.
+    slower = looks.windows["t_x_ms"] > signal.upper_ms
     slow = np.flatnonzero(signal.above & ~contended)
     siblings = Siblings(
         ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
@@ -89,7 +91,7 @@ def judge(
                 policy,
                 contention,
                 look,
-                above=bool(signal.above[row]),
+                above=bool(slower[row]),
                 suspect=suspect,
                 siblings=siblings,
                 tick=tick,

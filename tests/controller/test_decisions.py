@@ -13,7 +13,7 @@ format 1.
     that ask for load to move.  (``own-doing-57`` was recorded anew when what they ask for in a
     minute became what load is moved for.)
     (``leastconn-42``, ``own-doing-57`` and ``service-27`` were recorded anew when a moment in which
-    all are slow was a reason no more to bring load back; five when a neighbour was no more held to
+    all are slow was a reason no more to bring load back; four when a neighbour was no more held to
     have gone by intervals that are slower than expected.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
