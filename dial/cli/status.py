@@ -13,7 +13,7 @@ from dial.cli.options import DEFAULT_URL, CaFile, CertFile, KeyFile, TokenFile, 
 from dial.cli.table import doubt, heading, table
 from dial.service.views import State
 
-LEARNT = "learnt: how much quiet time is behind it; what was there from the start is part of it"
+LEARNT = "learnt: quiet time behind it; what was there from the start is part of it"
 
 
 def command(

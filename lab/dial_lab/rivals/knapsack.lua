@@ -13,10 +13,11 @@
 -- solve     Each server is given a whole number of units of share, at least one, 100 in all, so that
 --           the sum of units x latency is least: a knapsack.
 --
--- Its authors': that a few points a server, fitted, make its curve; that weights are those of the
--- least mean latency by the curves; that a curve is moved, not measured anew, when capacity or
--- traffic changes.  Ours, since only that much of the method could be looked up: every constant, the
--- steps of exploring, and when an answer differs enough from its curve to move it.
+-- Written from the paper's abstract and summaries of it; its text was not at hand.  So its authors'
+-- are: active probes, few points a server and a curve fitted to them, an integer linear program for
+-- the weights of the least mean latency, and curves that are adjusted, not measured anew, when traffic
+-- or capacity changes.  All else, and every constant, is ours: chosen so that it does best before
+-- simulated queues (lab/tests/test_knapsack.py), and not checked against the paper's own.
 --
 -- Reduced against it:
 --   - The curves are learnt once, in a quiet time.  Nobody explores again when servers stay different.
