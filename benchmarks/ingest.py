@@ -4,9 +4,11 @@
     Lines of HAProxy's log through a stream socket into the adapter's parser and the controller's
     windows, closed once for every million lines: requests, errors, P90 and mean of each of ten
     servers.  Median over the rounds; what fills the socket is not counted, because it is another
-    program's work.
+    program's work.  The parser is compiled (``compiled = true``, which needs numba).
 ``steady_compact_lines_per_s``, ``steady_httplog_lines_per_s``
     The same without the socket, in pieces of 256 KiB: what the reading itself takes.
+``arrays_compact_lines_per_s``, ``arrays_httplog_lines_per_s``
+    As the first, with the parser that is there without numba, and the default.
 ``rss_growth_mib``
     Of memory, from the second round to the last.
 ``malformed``
@@ -52,27 +54,36 @@ def main() -> None:
     formats: tuple[tuple[str, LogFormat], ...] = (("compact", "dial"), ("httplog", "httplog"))
     for name, log_format in formats:
         log = compact_log() if log_format == "dial" else http_log()
-        per_s, grown_mib, malformed = through_socket(log, log_format, arguments.rounds)
-        steady_per_s = in_pieces(log, log_format, arguments.rounds)
+        arrays_per_s, grown_mib, _ = through_socket(
+            LogParser("app", log_format), log, arguments.rounds
+        )
         growth_mib = max(growth_mib, grown_mib)
+        parser = LogParser("app", log_format, compiled=True)
+        per_s, grown_mib, malformed = through_socket(parser, log, arguments.rounds)
+        growth_mib = max(growth_mib, grown_mib)
+        steady_per_s = in_pieces(parser, log, arguments.rounds)
         result |= {
             f"{name}_lines_per_s": per_s,
             f"steady_{name}_lines_per_s": steady_per_s,
+            f"arrays_{name}_lines_per_s": arrays_per_s,
             f"{name}_bytes_per_line": len(log) / _LINES,
             "malformed": malformed,
         }
-        lines.append(f"{name}: {per_s:,.0f} lines/s from the socket, {steady_per_s:,.0f} in memory")
+        lines.append(
+            f"{name}: {per_s:,.0f} lines/s from the socket, {steady_per_s:,.0f} in memory; "
+            f"{arrays_per_s:,.0f} without compiled code"
+        )
     result |= {
         "rss_growth_mib": growth_mib,
         "rounds": arguments.rounds,
         "servers": _SERVERS,
         "machine": machine(),
-        "versions": versions("dial-lb", "dial-lb-haproxy", "numpy"),
+        "versions": versions("dial-lb", "dial-lb-haproxy", "numba", "numpy"),
     }
     report(lines, result, as_json=arguments.json)
 
 
-def through_socket(log: bytes, log_format: LogFormat, rounds: int) -> tuple[float, float, int]:
+def through_socket(parser: LogParser, log: bytes, rounds: int) -> tuple[float, float, int]:
     """Lines a second of this process's own time, growth of memory, malformed lines of a round."""
     ours, theirs = socket.socketpair()
     for end in (ours, theirs):
@@ -81,7 +92,7 @@ def through_socket(log: bytes, log_format: LogFormat, rounds: int) -> tuple[floa
     sender = get_context("fork").Process(target=_send, args=(theirs, ours, log, rounds + 1))
     sender.start()
     theirs.close()
-    parser, windows = LogParser("app", log_format), RequestWindows(90.0, 20)
+    windows = RequestWindows(90.0, 20)
     took_s, before_mib, malformed = [], 0.0, 0
     with ours:
         for number in range(rounds + 1):  # the first warms up
@@ -103,9 +114,9 @@ def through_socket(log: bytes, log_format: LogFormat, rounds: int) -> tuple[floa
     return _LINES / median(took_s[1:]), rss_mib() - before_mib, malformed
 
 
-def in_pieces(log: bytes, log_format: LogFormat, rounds: int) -> float:
+def in_pieces(parser: LogParser, log: bytes, rounds: int) -> float:
     """Lines a second without a socket."""
-    parser, windows = LogParser("app", log_format), RequestWindows(90.0, 20)
+    windows = RequestWindows(90.0, 20)
     names = tuple(f"s{i}" for i in range(_SERVERS))
     took_s = []
     for _ in range(rounds + 1):

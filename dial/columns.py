@@ -11,7 +11,7 @@ A measurement that is not there is NaN in a column.  Why it is not is asked of w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Self, TypeVar
 
@@ -102,21 +102,58 @@ def column(values: Iterable[Measured]) -> Floats:
     return np.array([math.nan if isinstance(value, NoData) else value for value in values], float)
 
 
-def table(of: Sequence[object], names: tuple[str, ...]) -> dict[str, Floats]:
-    """(n,) of each of these attributes of n objects; NaN where one, or all of an object, is absent.
+class ByName(Mapping[str, Floats]):
+    """Columns (n,) by name, each made when it is first asked for.
 
     Parameters
     ----------
-    of : objects with numbers, or :class:`~dial.types.NoData`.
-    names : of their attributes, at least two.
+    names : that there are.
+    make : makes a column.
     """
-    read = attrgetter(*names)
-    absent = (math.nan,) * len(names)
-    values = (absent if isinstance(each, NoData) else read(each) for each in of)
-    # Twice as fast as isinstance, of which there would be dozens a backend.
-    numbers = [math.nan if v.__class__ is NoData else v for row in values for v in row]
-    columns = np.array(numbers, float).reshape(len(of), len(names)).T
-    return dict(zip(names, np.ascontiguousarray(columns), strict=True))
+
+    def __init__(self, names: Sequence[str], make: Callable[[str], Floats]) -> None:
+        self._names, self._make = names, make
+        self._made: dict[str, Floats] = {}
+
+    def __getitem__(self, name: str) -> Floats:
+        if name not in self._made:
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def take(self, rows: Ints) -> ByName:
+        """These rows, in this order."""
+        return ByName(self._names, lambda name: self[name][rows])
+
+
+def attribute(of: Sequence[object], name: str) -> Floats:
+    """(n,) of an attribute of n objects; NaN where it, or all of an object, is absent."""
+    read = attrgetter(name)
+    try:
+        values = [*map(read, of)]
+    except AttributeError:  # some are NoData themselves
+        values = [each if isinstance(each, NoData) else read(each) for each in of]
+    try:
+        return np.fromiter(values, float, len(values))
+    except TypeError:  # something is absent
+        # Twice as fast as isinstance, of which there would be dozens a backend.
+        present = (math.nan if v.__class__ is NoData else v for v in values)
+        return np.fromiter(present, float, len(values))
+
+
+def integers(of: Sequence[object], name: str) -> Ints:
+    """(n,) of a whole number, or of true and false, which every one of n objects has."""
+    return np.fromiter(map(attrgetter(name), of), np.int64, len(of))
+
+
+def table(of: Sequence[object], names: Sequence[str]) -> ByName:
+    """(n,) of each of these attributes of n objects; NaN where one is absent, or an object is."""
+    return ByName(names, lambda name: attribute(of, name))
 
 
 def plain(columns: Columns) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from dial import __version__
 from dial.errors import SettingError
-from dial.types import ApplyReport, Cause, Measured, NoData, Plan
+from dial.types import ApplyReport, Measured, NoData, Plan
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import SpanProcessor
@@ -157,10 +157,8 @@ def describe_plan(span: Span, plan: Plan) -> None:
     """Say what was decided, and what is held of each backend that is not well."""
     span.set("dial.action", plan.action.value)
     span.set("dial.reason", plan.reason)
-    for backend in plan.backends:
+    for backend in plan.suspected:
         verdict = backend.verdict
-        if verdict.cause is Cause.NONE:
-            continue
         attributes: dict[str, Attribute] = {
             "dial.backend": backend.name,
             "dial.cause": verdict.cause.value,

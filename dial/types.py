@@ -24,8 +24,11 @@ Symbols of the paper (Javadi, Gandhi: DIAL, IEEE TCC 2019) that are kept as name
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+
+from dial.rows import InRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,7 +333,7 @@ class BackendObservation:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(InRows[BackendObservation]):
     """All that can change a plan, for one tick: the only input of ``step`` but its state.
 
     Raises nothing by itself; :mod:`dial.telemetry` builds it checked.
@@ -406,7 +409,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(InRows[BackendPlan]):
     """The answer of ``step`` to one observation."""
 
     tick: int
@@ -421,6 +424,14 @@ class Plan:
     def weights(self) -> dict[str, int]:
         """Weight by backend name."""
         return {b.name: b.weight for b in self.backends}
+
+    @property
+    def suspected(self) -> tuple[BackendPlan, ...]:
+        """The backends that are held to be anything but well."""
+        rows = self.rows
+        looked_into: Sequence[int] = getattr(rows, "looked_into", range(len(rows)))
+        found = (rows[row] for row in looked_into)
+        return tuple(backend for backend in found if backend.verdict.cause is not Cause.NONE)
 
 
 # ---------------------------------------------------------------- what came of it

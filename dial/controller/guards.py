@@ -100,8 +100,5 @@ def changed_by_others(
     wanted : weights by our last plan.
     before, now : in force at the last tick and at this one.
     """
-    return tuple(
-        name
-        for name, weight in now.items()
-        if name in before and weight not in (wanted.get(name), before[name])
-    )
+    changed = [name for name, weight in now.items() if weight != before.get(name, weight)]
+    return tuple(name for name in changed if now[name] != wanted.get(name))

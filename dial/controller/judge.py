@@ -19,19 +19,19 @@ from dial.controller.engage import Suspicion, asked, engage, find_cause
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
 from dial.controller.history import WINDOW_INTERVALS, Witnesses
-from dial.controller.look import Look, Looks, own_utilisation, samples_of
+from dial.controller.look import Look, Looks, own_utilisation
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups, Siblings
 from dial.controller.state import Backends, Contention, Known, Release
-from dial.controller.verdict import verdicts_of
+from dial.controller.verdict import Verdicts
 from dial.detector import Signal
 from dial.estimator import learn_peak, peak_rps
-from dial.types import Cause, NoData, Verdict
+from dial.types import Cause, NoData
 
 
 def judge(
     policy: Policy, backends: Backends, looks: Looks, *, tick: int, quiet: bool
-) -> tuple[Backends, tuple[Verdict, ...]]:
+) -> tuple[Backends, Verdicts]:
     """Detect, classify and estimate.
 
     Parameters
@@ -49,8 +49,8 @@ def judge(
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     names, contentions = backends.names, dict(backends.contentions)
-    contended = np.array([name in contentions for name in names], np.bool_)
-    at_ease = signal.calm & ~np.isnan(looks.windows["t_x_ms"]) & ~contended
+    contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
+    at_ease = signal.calm & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
     uneasy_intervals = np.minimum(
         known.uneasy_intervals + np.where(contended, 0, 1), WINDOW_INTERVALS
     )
@@ -108,7 +108,7 @@ def judge(
         judged[row] = look, finding
     known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
     backends = Backends(names, known, contentions, suspects, releases)
-    return backends, verdicts_of(policy, looks, signal, peak, judged)
+    return backends, Verdicts(policy, looks, signal, peak, judged)
 
 
 def _look_into(
@@ -136,18 +136,18 @@ def _look_into(
 
 def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple[Known, Signal]:
     """Ask the detector that was chosen."""
-    t_x_ms = looks.windows["t_x_ms"]
+    t_x_ms = looks.seen.windows["t_x_ms"]
     if policy.strategies.detect == "band":
         band, signal = policy.band.step(known.band, t_x_ms, learn=learn)
         return known.but(band=band), signal
-    requests = looks.windows["t_x_requests"]
+    requests = looks.seen.windows["t_x_requests"]
     cusum, signal = policy.cusum.step(known.cusum, t_x_ms, looks.rho_fg, requests, learn=learn)
     known, given = known.but(cusum=cusum), looks.passed_over
     if isinstance(given, NoData):
         # What was before says nothing of the time after.
         return known.but(rates=known.rates.calmed(known.rates.evidence > 0.0)), signal
     rates = known.rates.calmed(np.isnan(given.residual))
-    rate_per_s = np.rint(looks.windows["rate_per_s"])
+    rate_per_s = np.rint(looks.seen.windows["rate_per_s"])
     rates, witness = policy.cusum.watch(rates, given.residual, rate_per_s, learn=learn)
     return known.but(rates=rates), signal.beside(witness)
 
@@ -155,7 +155,7 @@ def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple
 def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:
     """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too."""
     memory = policy.memory_intervals
-    rate_per_s, t_x_ms = looks.windows["rate_per_s"], looks.windows["t_x_ms"]
+    rate_per_s, t_x_ms = looks.seen.windows["rate_per_s"], looks.seen.windows["t_x_ms"]
     used = looks.utilisation
     # With next to no requests what the VM does for itself is all that would be learnt.
     heard = where & ~np.isnan(t_x_ms)
@@ -164,7 +164,7 @@ def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Kn
     )
     peak = peak_rps(peak_state, looks.configured_rps)
     rho_fg = own_utilisation(rate_per_s, used, peak)
-    now = Metrics(looks.windows, samples_of(looks.seen), rho_fg)
+    now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
     return known.but(
         baseline=known.baseline.learn(now, where, memory_intervals=memory),
         peak=peak_state,

@@ -10,14 +10,13 @@ about more: in most ticks most are quiet.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, deferral, own
-from dial.classifier.metrics import SAMPLE_FIELDS, WINDOW_FIELDS
-from dial.columns import Bools, Floats, Ints, column, table
+from dial.columns import Bools, Floats, Ints
 from dial.controller.history import Read
 from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.policy import Policy
@@ -25,7 +24,6 @@ from dial.controller.state import Known
 from dial.estimator import (
     NO_CURVE,
     SLOWDOWN,
-    UTILISATION_FIELDS,
     QuietCurve,
     Reading,
     peak_rps,
@@ -33,14 +31,12 @@ from dial.estimator import (
     why_no_utilisation,
 )
 from dial.queueing import MM1, TailCurve
-from dial.types import BackendObservation, Cause, Measured, NoData, Observation
+from dial.seen import Seen
+from dial.types import AgentSample, BackendObservation, Cause, Measured, NoData, Observation
 
 _DRAINS = 1.25
 """With 25 requests a second that is chance in one of ten intervals, which then are not read; beside
 a backlog that load has left it is 1.5 to 5."""
-
-_WINDOW = tuple(dict.fromkeys((*WINDOW_FIELDS, "t_x_ms", "t_x_requests")))
-_SAMPLE = (*UTILISATION_FIELDS, "targets_missed_s")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,8 +47,6 @@ class Looks:
     ----------
     seen
         What was observed.
-    windows
-        The same in columns; NaN where a number is missing.
     configured_rps, peak_rps
         (n,) r_i as configured, and as it is known; NaN where it is not.
     utilisation, rho_fg
@@ -67,8 +61,7 @@ class Looks:
         What the balancer gives them beside their siblings.
     """
 
-    seen: tuple[BackendObservation, ...]
-    windows: Mapping[str, Floats]
+    seen: Seen
     configured_rps: Floats
     peak_rps: Floats
     utilisation: Floats
@@ -85,15 +78,17 @@ class Looks:
         if not rows.size:
             return []
         seen = [self.seen[row] for row in rows.tolist()]
-        windows = {name: of[rows] for name, of in self.windows.items()}
-        samples, rho_fg = samples_of(seen), self.rho_fg[rows]
         baseline = self.baseline.take(rows)
-        features = Features(baseline, Metrics(windows, samples, rho_fg))
+        features = Features(
+            baseline,
+            Metrics(self.seen.windows.take(rows), self.seen.samples.take(rows), self.rho_fg[rows]),
+        )
         looks = []
         for at, (row, each) in enumerate(zip(rows.tolist(), seen, strict=True)):
             beside = _own_doing(each, features, at)
             of = FeaturesOfOne(features, baseline, at, each.window, each.sample, beside=beside)
-            looks.append(Look(self, row, each, rho_fg_of(self, row), of))
+            rho_fg = rho_fg_of(self.rho_fg[row], each.sample)
+            looks.append(Look(self, row, each, rho_fg, of))
         return looks
 
     def beside(self, curve: QuietCurve) -> Looks:
@@ -144,11 +139,6 @@ class Look:
         return NO_CURVE if math.isnan(scale_ms) else shape.scaled(scale_ms)
 
 
-def samples_of(seen: Sequence[BackendObservation]) -> dict[str, Floats]:
-    """All that features are made of, (n,) each."""
-    return table([b.sample for b in seen], SAMPLE_FIELDS)
-
-
 def _own_doing(seen: BackendObservation, features: Features, row: int) -> dict[str, Measured]:
     """What the VM loses to the tenant itself beyond the usual, and what it asks for."""
     sample = seen.sample
@@ -175,24 +165,25 @@ def _own_doing(seen: BackendObservation, features: Features, row: int) -> dict[s
     }
 
 
-def look_at(policy: Policy, known: Known, observation: Observation, *, quiet: bool) -> Looks:
+def look_at(
+    policy: Policy, known: Known, seen: Seen, observation: Observation, *, quiet: bool
+) -> Looks:
     """Compare an interval with what is known of the backends.
 
     Parameters
     ----------
     policy : the strategies.
     known : what is remembered of them.
-    observation : of this tick, its backends in the order of the rows of ``known``.
+    seen : the backends of the observation, in the order of the rows of ``known``.
+    observation : of this tick.
     quiet : no load is shifted anywhere.
     """
-    seen = observation.backends
-    windows = table([b.window for b in seen], _WINDOW)
-    samples = table([b.sample for b in seen], _SAMPLE)
-    configured_rps = column(policy.peak_rps.get(b.name, math.nan) for b in seen)
+    windows, samples, usable = seen.windows, seen.samples, seen.usable
+    configured = (policy.peak_rps.get(name, math.nan) for name in seen.names)
+    configured_rps = np.fromiter(configured, float, len(seen))
     peak = peak_rps(known.peak, configured_rps)
     used = utilisation(samples)
     rho_fg = own_utilisation(windows["rate_per_s"], used, peak)
-    usable = np.array([b.server.usable for b in seen], np.bool_)
     slowdown = Features(known.baseline, Metrics(windows, samples, rho_fg))["cpu_time_ratio"]
     given = passed_over(observation, windows["rate_per_s"], usable, quiet=quiet)
     read = Read(
@@ -205,7 +196,6 @@ def look_at(policy: Policy, known: Known, observation: Observation, *, quiet: bo
     )
     return Looks(
         seen,
-        windows,
         configured_rps,
         peak,
         used,
@@ -237,10 +227,9 @@ def own_utilisation(rate_per_s: Floats, measured_rho: Floats, peak: Floats) -> F
     return np.where(np.isnan(peak), measured_rho, np.minimum(1.0, rate_per_s / peak))
 
 
-def rho_fg_of(looks: Looks, row: int) -> Measured:
+def rho_fg_of(rho_fg: float, sample: AgentSample | NoData) -> Measured:
     """One backend's own utilisation, or why it is not known."""
-    rho_fg = float(looks.rho_fg[row])
-    return why_no_utilisation(looks.seen[row].sample) if math.isnan(rho_fg) else rho_fg
+    return why_no_utilisation(sample) if math.isnan(rho_fg) else float(rho_fg)
 
 
 def used_part(seen: BackendObservation) -> Measured:

@@ -17,18 +17,22 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import compress
+
+import numpy as np
 
 from dial.controller.split import LoadSplit, shares_in_force
 from dial.controller.state import Shift
 from dial.optimizer import shares_of_weights
+from dial.seen import Seen
 from dial.types import Action, Observation, Override
 
 
-def as_frozen(shift: Shift | None, observation: Observation) -> LoadSplit:
+def as_frozen(shift: Shift | None, seen: Seen, observation: Observation) -> LoadSplit:
     """What is in force, and the shift as it was."""
     since = _clock(observation.orders.frozen_since_s or observation.now_s)
     reason = f"weights are frozen by an operator since {since}"
-    return LoadSplit(shift, shares_in_force(observation), Action.FREEZE, reason)
+    return LoadSplit(shift, shares_in_force(seen), Action.FREEZE, reason)
 
 
 def without_overrides(shift: Shift | None) -> Shift | None:
@@ -38,16 +42,21 @@ def without_overrides(shift: Shift | None) -> Shift | None:
     return replace(shift, weights=shift.weights | shift.underneath, underneath={})
 
 
-def with_overrides(split: LoadSplit, before: Shift | None, observation: Observation) -> LoadSplit:
+def with_overrides(
+    split: LoadSplit, before: Shift | None, seen: Seen, observation: Observation
+) -> LoadSplit:
     """Lay the overrides over a split.
 
     Parameters
     ----------
     split : as the controller alone wants it.
     before : what the last plan wanted, overrides included.
+    seen : the backends of the observation.
     observation : of this tick; orders for backends that have left are passed over.
     """
-    servers = {b.name: b.server for b in observation.backends}
+    if not observation.orders.overrides and not (before and before.underneath):
+        return split
+    servers = {b.name: b.server for b in seen}
     orders = {o.backend: o for o in observation.orders.overrides if o.backend in servers}
     ended = [name for name in (before.underneath if before else {}) if name not in orders]
     if not orders and not ended:
@@ -62,7 +71,7 @@ def with_overrides(split: LoadSplit, before: Shift | None, observation: Observat
         return replace(split, action=action, reason=reason)
     usable = [server for server in servers.values() if server.usable]
     own = split.shift or Shift(
-        {s.name: split.shares[s.name] for s in usable},
+        dict(compress(zip(seen.names, split.shares.tolist(), strict=True), seen.usable)),
         {s.name: s.configured_weight for s in usable},
     )
     shift = replace(
@@ -76,7 +85,7 @@ def with_overrides(split: LoadSplit, before: Shift | None, observation: Observat
     planned = {s.name: float(share) for s, share in zip(usable, shares, strict=True)}
     return LoadSplit(
         shift,
-        {name: planned.get(name, 0.0) for name in servers},
+        np.array([planned.get(name, 0.0) for name in servers]),
         action,
         f"an operator set {_in_words(orders.values())}{said}",
     )

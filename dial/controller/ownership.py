@@ -19,34 +19,42 @@ change in the middle of a shift each waits for a time of its own.
 
 from __future__ import annotations
 
+import numpy as np
+
 from dial.controller.guards import changed_by_others
 from dial.controller.state import State, Yield
+from dial.seen import Seen
 from dial.types import Observation
 
 _LEAST_WAIT_TICKS, _SPREAD_TICKS = 30, 60
 """A tick finds out who came back first, and a shift takes some ten."""
 
 
-def somebody_elses(state: State, observation: Observation) -> Yield | None:
+def somebody_elses(
+    state: State, seen: Seen, now: dict[str, int], observation: Observation
+) -> Yield | None:
     """Why the weights in force are none of our business; ``None`` where they are.
 
     Parameters
     ----------
     state : what the last tick left.
+    seen : the backends of the observation.
+    now : their weights in force.
     observation : of this tick.
     """
-    usable = [b.server for b in observation.backends if b.server.usable]
-    moved = [s for s in usable if s.weight != s.configured_weight]
-    if state.yielded is not None and (moved or observation.tick < state.yielded.until_tick):
+    moved = np.flatnonzero(seen.usable & (seen.weight != seen.configured_weight))
+    if state.yielded is not None and (moved.size or observation.tick < state.yielded.until_tick):
         return state.yielded
     if state.shift is None:
-        if not moved or observation.meaning.sole_writer:
+        if not moved.size or observation.meaning.sole_writer:
             return None
-        what = ", ".join(f"{s.name} {s.weight} instead of {s.configured_weight}" for s in moved)
+        what = ", ".join(
+            f"{seen.names[row]} {seen.weight[row]} instead of {seen.configured_weight[row]}"
+            for row in moved.tolist()
+        )
         return Yield(f"weights were set by somebody else: {what}", observation.tick)
     if state.epoch != observation.epoch:
         return None  # What a restart leaves is no writer's.
-    now = {b.server.name: b.server.weight for b in observation.backends}
     changed = changed_by_others(state.shift.weights, state.in_force, now)
     if not changed:
         return None

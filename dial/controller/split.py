@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import repeat
 
 import numpy as np
-from numpy.typing import NDArray
 
+from dial.columns import Bools, Floats, Ints
 from dial.controller.arrivals import Arrivals
 from dial.controller.guards import floor_share, limit_step, panics, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.probes import with_probes
 from dial.controller.state import Contention, Shift
+from dial.controller.verdict import Verdicts
 from dial.optimizer import (
     in_flight_split,
     integer_weights,
@@ -26,15 +28,8 @@ from dial.optimizer import (
     tail_optimal_shares,
 )
 from dial.optimizer.weights import ideal_weights
-from dial.types import (
-    Action,
-    BackendObservation,
-    NoData,
-    Observation,
-    Verdict,
-    WeightKind,
-    WeightMeaning,
-)
+from dial.seen import Seen
+from dial.types import Action, Observation, WeightKind, WeightMeaning
 
 _LEAST_CAPACITY_LEFT = 0.02
 """Least part of a backend's throughput that is held to be left (see :func:`_target`)."""
@@ -49,13 +44,13 @@ class LoadSplit:
     shift
         Shares and weights of our own, or ``None``: none of our business.
     shares
-        Share of every backend, wanted or (without a shift) as it is.
+        (n,) share of every backend, wanted or (without a shift) as it is.
     action, reason
         For the plan.
     """
 
     shift: Shift | None
-    shares: dict[str, float]
+    shares: Floats
     action: Action
     reason: str
 
@@ -66,8 +61,12 @@ class _Pool:
 
     Attributes
     ----------
-    seen
-        What was observed of each.
+    names
+        Of each.
+    rows
+        (n,) of them among all backends.
+    weight, configured
+        (n,) weights in force, and in the balancer's own configuration.
     base, current
         (n,) shares as configured, and as the last plan wanted them.
     contended
@@ -76,29 +75,35 @@ class _Pool:
         (n,) part of its throughput that a neighbour leaves.
     """
 
-    seen: tuple[BackendObservation, ...]
-    base: NDArray[np.float64]
-    current: NDArray[np.float64]
-    contended: NDArray[np.bool_]
-    left: NDArray[np.float64]
+    names: tuple[str, ...]
+    rows: Ints
+    weight: Ints
+    configured: Ints
+    base: Floats
+    current: Floats
+    contended: Bools
+    left: Floats
 
     @classmethod
-    def of(
-        cls,
-        usable: tuple[BackendObservation, ...],
-        contentions: Mapping[str, Contention],
-        shift: Shift | None,
-    ) -> _Pool:
-        base = shares_of_weights([b.server.configured_weight for b in usable])
-        found = [contentions.get(b.name) for b in usable]
-        # What Eq. 1 says is lost may come to all there is; a backend that still answers has
-        # something left, and a throughput of 0 has no optimum.
-        left = np.array([1.0 - (each.in_use if each else 0.0) for each in found])
+    def of(cls, seen: Seen, contentions: Mapping[str, Contention], shift: Shift | None) -> _Pool:
+        rows = np.flatnonzero(seen.usable)
+        names = tuple(seen.names[row] for row in rows.tolist())
+        configured = seen.configured_weight[rows]
+        base = shares_of_weights(configured)
+        contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
+        left = np.ones(len(names))
+        for at in np.flatnonzero(contended).tolist():
+            left[at] -= contentions[names[at]].in_use
         return cls(
-            usable,
+            names,
+            rows,
+            seen.weight[rows],
+            configured,
             base,
-            _shares_before(shift, usable, base),
-            np.array([each is not None for each in found]),
+            _shares_before(shift, names, base),
+            contended,
+            # What Eq. 1 says is lost may come to all there is; a backend that still answers has
+            # something left, and a throughput of 0 has no optimum.
             np.maximum(left, _LEAST_CAPACITY_LEFT),
         )
 
@@ -117,8 +122,8 @@ class _Target:
         More arrives than all can serve.
     """
 
-    shares: NDArray[np.float64]
-    throughput_per_s: NDArray[np.float64] | None
+    shares: Floats
+    throughput_per_s: Floats | None
     overload: bool = False
 
 
@@ -126,9 +131,10 @@ def split_load(
     policy: Policy,
     shift: Shift | None,
     contentions: Mapping[str, Contention],
-    verdicts: Mapping[str, Verdict],
+    verdicts: Verdicts,
     observation: Observation,
     *,
+    seen: Seen,
     arrivals: Arrivals,
 ) -> LoadSplit:
     """Decide on shares and weights.
@@ -138,8 +144,9 @@ def split_load(
     policy : for its guards.
     shift : what the last plan wanted, if anything.
     contentions : of each backend that has a neighbour, by this tick's verdict.
-    verdicts : by backend.
+    verdicts : on each backend.
     observation : of this tick.
+    seen : its backends.
     arrivals : at the whole service: the optimum moves with them.
 
     Returns
@@ -147,24 +154,24 @@ def split_load(
     LoadSplit
         A backend that the admin took out keeps its weight and has a share of 0.
     """
-    usable = tuple(b for b in observation.backends if b.server.usable)
-    if not usable:
-        return not_ours(observation, Action.HOLD, "no backend is usable")
-    pool = _Pool.of(usable, contentions, shift)
-    contended = [b.name for b, found in zip(usable, pool.contended, strict=True) if found]
-    panic = panics(len(contended), len(usable), policy.guards.panic_fraction)
+    pool = _Pool.of(seen, contentions, shift)
+    if not pool.names:
+        return not_ours(seen, Action.HOLD, "no backend is usable")
+    contended = np.flatnonzero(pool.contended).tolist()
+    panic = panics(len(contended), len(pool.names), policy.guards.panic_fraction)
     even = panic or not contended
-    configured = [b.server.configured_weight for b in usable]
     base, current, meaning = pool.base, pool.current, observation.meaning
     if panic:
         target, action = _Target(base, None), Action.PANIC
-        reason = f"{len(contended)} of {len(usable)} backends look contended: too many to be so"
+        reason = f"{len(contended)} of {len(pool.names)} backends look contended: too many to be so"
     elif not contended:
         target, action = _Target(base, None), Action.RELEASE
         reason = "the neighbour is gone"
     else:
         target = _target(policy, pool, verdicts, meaning, arrivals=arrivals)
-        who = ", ".join(f"{name} ({verdicts[name].cause})" for name in contended)
+        who = ", ".join(
+            f"{pool.names[at]} ({verdicts.cause(int(pool.rows[at]))})" for at in contended
+        )
         action, reason = Action.SHIFT, f"load moves away from {who}"
         if target.overload:
             action = Action.OVERLOAD
@@ -179,13 +186,14 @@ def split_load(
             held = _with_probes(policy, shift, contentions, observation)
             if held.weights != shift.weights:
                 action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
-            return _wanting(held, observation, action, reason)
+            return _wanting(held, seen, action, reason)
 
-    if even and (shift is None or configured == [b.server.weight for b in usable]):
+    if even and (shift is None or np.array_equal(pool.configured, pool.weight)):
         if not panic:
             reason = "no neighbour found" if shift is None else "configured weights are in force"
-        return not_ours(observation, Action.PANIC if panic else Action.HOLD, reason)
+        return not_ours(seen, Action.PANIC if panic else Action.HOLD, reason)
     shares = limit_step(current, target.shares, policy.guards.max_step)
+    configured = pool.configured.tolist()
     if even and np.array_equal(shares, base):
         weights = configured
     else:
@@ -194,37 +202,36 @@ def split_load(
         )
         weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
-        {b.name: float(share) for b, share in zip(usable, shares, strict=True)},
-        {b.name: weight for b, weight in zip(usable, weights, strict=True)},
+        dict(zip(pool.names, shares.tolist(), strict=True)),
+        dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
     )
     wanted = _with_probes(policy, wanted, contentions, observation)
-    return _wanting(wanted, observation, action, reason)
+    return _wanting(wanted, seen, action, reason)
 
 
-def not_ours(observation: Observation, action: Action, reason: str) -> LoadSplit:
+def not_ours(seen: Seen, action: Action, reason: str) -> LoadSplit:
     """The shares as they are: the weights are none of our business."""
-    return LoadSplit(None, shares_in_force(observation), action, reason)
+    return LoadSplit(None, shares_in_force(seen), action, reason)
 
 
 def _target(
     policy: Policy,
     pool: _Pool,
-    verdicts: Mapping[str, Verdict],
+    verdicts: Verdicts,
     meaning: WeightMeaning,
     *,
     arrivals: Arrivals,
 ) -> _Target:
     """The optimum of Eq. 2 with r_i (1 - rho_bg,i), or relative shares without r_i."""
-    peaks = [verdicts[b.name].peak_rps for b in pool.seen]
-    known = [peak for peak in peaks if not isinstance(peak, NoData)]
-    if len(known) < len(peaks):
+    peak_rps = verdicts.peak_rps[pool.rows]
+    if np.isnan(peak_rps).any():
         return _Target(proportional_shares(pool.base * pool.left), None)
-    throughput_per_s = np.array(known) * pool.left
+    throughput_per_s = peak_rps * pool.left
     if policy.strategies.split == "proportional":
         # No throughputs for the weights' meaning: the capacity itself is the weight.
         return _Target(proportional_shares(throughput_per_s), None)
-    floor = floor_share(policy.guards.floor_share, len(pool.seen), policy.percentile)
+    floor = floor_share(policy.guards.floor_share, len(pool.names), policy.percentile)
     peak_per_s = arrivals.peak_per_s
     overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
     may_leave_out = (
@@ -264,26 +271,21 @@ def _probed(before: Shift, after: Shift) -> str:
     )
 
 
-def shares_in_force(observation: Observation) -> dict[str, float]:
-    """What a round robin would give with the weights that are in force."""
-    usable = [b for b in observation.backends if b.server.usable]
-    shares = shares_of_weights([b.server.weight for b in usable])
-    found = {b.name: float(share) for b, share in zip(usable, shares, strict=True)}
-    return {b.name: found.get(b.name, 0.0) for b in observation.backends}
+def shares_in_force(seen: Seen) -> Floats:
+    """(n,) what a round robin would give with the weights that are in force."""
+    shares = np.zeros(len(seen))
+    shares[seen.usable] = shares_of_weights(seen.weight[seen.usable])
+    return shares
 
 
-def _shares_before(
-    shift: Shift | None, usable: tuple[BackendObservation, ...], base: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def _shares_before(shift: Shift | None, names: tuple[str, ...], base: Floats) -> Floats:
     """The shares to move on from; a backend that came back starts at its configured one."""
     if shift is None:
         return base
-    before = np.array(
-        [shift.shares.get(b.name, even) for b, even in zip(usable, base, strict=True)]
-    )
+    before = np.fromiter(map(shift.shares.get, names, base.tolist()), float, len(names))
     return np.asarray(before / before.sum(), dtype=np.float64)
 
 
-def _wanting(shift: Shift, observation: Observation, action: Action, reason: str) -> LoadSplit:
-    shares = {b.name: shift.shares.get(b.name, 0.0) for b in observation.backends}
+def _wanting(shift: Shift, seen: Seen, action: Action, reason: str) -> LoadSplit:
+    shares = np.fromiter(map(shift.shares.get, seen.names, repeat(0.0)), float, len(seen))
     return LoadSplit(shift, shares, action, reason)

@@ -31,6 +31,8 @@ Source
 
 from __future__ import annotations
 
+from itertools import compress
+
 from dial.controller.arrivals import Arrivals
 from dial.controller.judge import judge
 from dial.controller.look import look_at
@@ -39,7 +41,9 @@ from dial.controller.ownership import somebody_elses
 from dial.controller.policy import Policy
 from dial.controller.split import not_ours, split_load
 from dial.controller.state import Shift, State
-from dial.types import Action, BackendPlan, Observation, Plan
+from dial.controller.verdict import Planned
+from dial.seen import Seen
+from dial.types import Action, Observation, Plan
 
 
 def step(policy: Policy, state: State, observation: Observation) -> tuple[State, Plan]:
@@ -60,19 +64,19 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         from those in force.
     """
     quiet = state.shift is None and not state.backends.contentions
-    names = tuple(b.name for b in observation.backends)
+    seen = Seen.of(observation)
+    names = seen.names
     backends = state.backends.of(names)
-    looks = look_at(policy, backends.known, observation, quiet=quiet)
-    backends, found = judge(policy, backends, looks, tick=observation.tick, quiet=quiet)
-    verdicts = dict(zip(names, found, strict=True))
+    looks = look_at(policy, backends.known, seen, observation, quiet=quiet)
+    backends, verdicts = judge(policy, backends, looks, tick=observation.tick, quiet=quiet)
 
-    arrivals = _arrivals(state, observation)
-    in_force = {b.name: b.server.weight for b in observation.backends}
-    yielded = somebody_elses(state, observation)
+    arrivals = _arrivals(state, seen)
+    in_force = dict(zip(names, seen.weight.tolist(), strict=True))
+    yielded = somebody_elses(state, seen, in_force, observation)
     if yielded is not None:
-        split = not_ours(observation, Action.YIELD, yielded.reason)
+        split = not_ours(seen, Action.YIELD, yielded.reason)
     elif observation.orders.frozen:
-        split = as_frozen(state.shift, observation)
+        split = as_frozen(state.shift, seen, observation)
     else:
         split = split_load(
             policy,
@@ -80,12 +84,11 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             backends.contentions,
             verdicts,
             observation,
+            seen=seen,
             arrivals=arrivals,
         )
-        split = with_overrides(split, state.shift, observation)
-    weights = (
-        in_force if observation.orders.frozen else in_force | _wanted(split.shift, observation)
-    )
+        split = with_overrides(split, state.shift, seen, observation)
+    weights = in_force if observation.orders.frozen else in_force | _wanted(split.shift, seen)
     changes = tuple((name, weight) for name, weight in weights.items() if weight != in_force[name])
 
     action, reason = split.action, split.reason
@@ -96,34 +99,27 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             action, reason = Action.RESTORE, "the balancer was restarted and lost its weights"
         else:
             reason += "; its weights are not in force"
-    plan = Plan(
+    plan = Plan.of_rows(
+        Planned(names, verdicts, split.shares, [*weights.values()]),
         tick=observation.tick,
         now_s=observation.now_s,
         action=action,
         reason=reason,
-        backends=tuple(
-            map(
-                BackendPlan,
-                names,
-                found,
-                map(split.shares.__getitem__, names),
-                map(weights.__getitem__, names),
-            )
-        ),
         changes=changes,
     )
     return State(backends, split.shift, observation.epoch, in_force, yielded, arrivals), plan
 
 
-def _arrivals(state: State, observation: Observation) -> Arrivals:
-    rate_per_s = sum(b.window.rate_per_s for b in observation.backends if b.server.usable)
+def _arrivals(state: State, seen: Seen) -> Arrivals:
+    # In order: a replay on another machine has to sum up to the same bits.
+    rate_per_s = sum(seen.windows["rate_per_s"][seen.usable].tolist())
     before = state.arrivals
     return Arrivals.begin(rate_per_s) if before is None else before.step(rate_per_s)
 
 
-def _wanted(shift: Shift | None, observation: Observation) -> dict[str, int]:
+def _wanted(shift: Shift | None, seen: Seen) -> dict[str, int]:
     """Weights of our own, of the backends that are there and that the admin left in."""
     if shift is None:
         return {}
-    usable = {b.name for b in observation.backends if b.server.usable}
+    usable = set(compress(seen.names, seen.usable.tolist()))
     return {name: weight for name, weight in shift.weights.items() if name in usable}

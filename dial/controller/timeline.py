@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from dial.types import ApplyReport, Cause, Plan
+from dial.types import ApplyReport, Plan
 
 if TYPE_CHECKING:
     from dial.controller.snapshot import Snapshot
@@ -110,11 +110,14 @@ def _orders(before: Snapshot, now: Snapshot) -> Iterator[tuple[EventKind, str | 
 
 
 def _decisions(before: Plan | None, now: Plan) -> Iterator[tuple[EventKind, str | None, str]]:
-    causes = {b.name: b.verdict.cause for b in before.backends} if before else {}
-    for backend in now.backends:
-        cause = backend.verdict.cause
-        if cause is not causes.get(backend.name, Cause.NONE):
-            evidence = "; ".join(backend.verdict.evidence)
-            yield EventKind.VERDICT, backend.name, f"{cause}: {evidence}" if evidence else cause
+    was = {b.name: b.verdict.cause for b in before.suspected} if before else {}
+    held = {b.name: b.verdict.cause for b in now.suspected}
+    changed = {name for name in was | held if was.get(name) is not held.get(name)}
+    for row, name in enumerate(now.names):
+        if name in changed:
+            verdict = now.rows[row].verdict
+            evidence = "; ".join(verdict.evidence)
+            said = f"{verdict.cause}: {evidence}" if evidence else verdict.cause
+            yield EventKind.VERDICT, name, said
     if before is None or (now.action, now.reason) != (before.action, before.reason):
         yield EventKind.PLAN, None, f"{now.action}: {now.reason}"

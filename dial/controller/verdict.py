@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
+import math
+from collections.abc import Mapping, Sequence
 
 from dial.classifier import own
 from dial.columns import Floats
@@ -14,19 +13,19 @@ from dial.controller.look import Look, Looks, rho_fg_of, used_part
 from dial.controller.policy import Policy
 from dial.detector import Signal
 from dial.estimator import NO_PEAK, RhoBg
-from dial.types import Cause, Measured, NoData, Verdict
+from dial.rows import Rows
+from dial.types import BackendPlan, Cause, Measured, NoData, Verdict
 
-_NOT_SLOWER = NoData("not slower than expected")
+_NOTHING: tuple[Cause, Measured, tuple[str, ...]] = (
+    Cause.NONE,
+    NoData("not slower than expected"),
+    (),
+)
+"""What is held of a backend that nobody had to look into."""
 
 
-def verdicts_of(
-    policy: Policy,
-    looks: Looks,
-    signal: Signal,
-    peak_rps: Floats,
-    judged: Mapping[int, tuple[Look, Finding]],
-) -> tuple[Verdict, ...]:
-    """A verdict on each backend, in the order of the rows.
+class Verdicts(Rows[Verdict]):
+    """A verdict on each of n backends, made when it is asked for.
 
     Parameters
     ----------
@@ -36,28 +35,81 @@ def verdicts_of(
     peak_rps : (n,) r_i; NaN where it is not known.
     judged : by row, what is held of those that were looked into.
     """
-    rho_fg: list[Measured] = looks.rho_fg.tolist()
-    for row in np.flatnonzero(np.isnan(looks.rho_fg)).tolist():
-        rho_fg[row] = rho_fg_of(looks, row)
-    peak: list[Measured] = peak_rps.tolist()
-    for row in np.flatnonzero(np.isnan(peak_rps)).tolist():
-        peak[row] = NO_PEAK
-    expected_ms: list[Measured] = signal.upper_ms.tolist()
-    for row in np.flatnonzero(np.isnan(signal.upper_ms)).tolist():
-        learnt, needed = signal.learnt[row], policy.learn_intervals
-        expected_ms[row] = NoData(f"{learnt} of {needed} quiet intervals learnt")
-    t_x = f"T{policy.percentile:g}"
-    words: list[tuple[str, ...]] = [
-        (_slow(t_x, seen.window.t_x_ms, expected),)
-        for seen, expected in zip(looks.seen, expected_ms, strict=True)
-    ]
-    causes: list[Cause] = [Cause.NONE] * len(words)
-    rho_bg: list[Measured] = [_NOT_SLOWER] * len(words)
-    for row, (look, finding) in judged.items():
-        causes[row] = finding.cause
-        rho_bg[row] = _taken_by_a_neighbour(policy, look, finding)
-        words[row] += _why(finding)
-    return tuple(map(Verdict, causes, rho_fg, rho_bg, peak, expected_ms, words))
+
+    def __init__(
+        self,
+        policy: Policy,
+        looks: Looks,
+        signal: Signal,
+        peak_rps: Floats,
+        judged: Mapping[int, tuple[Look, Finding]],
+    ) -> None:
+        self.peak_rps = peak_rps
+        self._seen, self._rho_fg = looks.seen, looks.rho_fg
+        self._expected_ms, self._learnt = signal.upper_ms, signal.learnt
+        self._percentile, self._learn_intervals = policy.percentile, policy.learn_intervals
+        self._found = {
+            row: (finding.cause, _taken_by_a_neighbour(policy, look, finding), _why(finding))
+            for row, (look, finding) in judged.items()
+        }
+
+    @property
+    def looked_into(self) -> list[int]:
+        """Rows of those that were; the others are well."""
+        return [*self._found]
+
+    def cause(self, row: int) -> Cause:
+        """What is held of one backend."""
+        return self._found.get(row, _NOTHING)[0]
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def row(self, row: int) -> Verdict:
+        """Of the backend in a row, in words."""
+        seen = self._seen[row]
+        expected_ms = _or(self._expected_ms[row], self._nothing_expected(row))
+        cause, rho_bg, why = self._found.get(row, _NOTHING)
+        return Verdict(
+            cause,
+            rho_fg_of(self._rho_fg[row], seen.sample),
+            rho_bg,
+            _or(self.peak_rps[row], NO_PEAK),
+            expected_ms,
+            (_slow(f"T{self._percentile:g}", seen.window.t_x_ms, expected_ms), *why),
+        )
+
+    def _nothing_expected(self, row: int) -> NoData:
+        return NoData(f"{self._learnt[row]} of {self._learn_intervals} quiet intervals learnt")
+
+
+class Planned(Rows[BackendPlan]):
+    """What is wanted for each of n backends, made when it is asked for.
+
+    Parameters
+    ----------
+    names : of them.
+    verdicts : on them.
+    shares, weights : (n,) as wanted.
+    """
+
+    def __init__(
+        self, names: tuple[str, ...], verdicts: Verdicts, shares: Floats, weights: Sequence[int]
+    ) -> None:
+        self.names, self.looked_into = names, verdicts.looked_into
+        self._verdicts, self._shares, self._weights = verdicts, shares, weights
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def row(self, row: int) -> BackendPlan:
+        """Of the backend in a row."""
+        verdict = self._verdicts.row(row)
+        return BackendPlan(self.names[row], verdict, float(self._shares[row]), self._weights[row])
+
+
+def _or(value: float, why_not: NoData) -> Measured:
+    return why_not if math.isnan(value) else float(value)
 
 
 def _taken_by_a_neighbour(policy: Policy, look: Look, finding: Finding) -> Measured:

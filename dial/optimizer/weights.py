@@ -137,7 +137,7 @@ def integer_weights(
     return found
 
 
-def shares_of_weights(weights: Sequence[int]) -> NDArray[np.float64]:
+def shares_of_weights(weights: Sequence[int] | NDArray[np.int64]) -> NDArray[np.float64]:
     """What share of requests a round robin would give, (n,); even when all weights are 0."""
     array = np.asarray(weights, dtype=np.float64)
     total = float(array.sum())

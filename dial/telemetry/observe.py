@@ -12,11 +12,15 @@ like, so that a tick of a second has no sample now and then, and two the next.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dial.telemetry.requests import ClosedWindow, RequestWindows
-from dial.telemetry.samples import merge_samples
+import numpy as np
+
+from dial.columns import ByName, Floats, Ints, integers
+from dial.seen import WINDOW_NAMES, Seen
+from dial.telemetry.requests import ClosedWindows, RequestWindows
+from dial.telemetry.samples import merge_samples, merged_columns
 from dial.types import (
     NO_ORDERS,
     AgentSample,
@@ -35,7 +39,8 @@ class _Recent:
     """What a tick of a moment ago had: requests served and samples, by backend."""
 
     interval_s: float
-    served: Mapping[str, int]
+    names: tuple[str, ...]
+    served: Ints
     samples: Mapping[str, Sequence[AgentSample]]
 
 
@@ -62,20 +67,22 @@ class Observer:
         self._model_checksum = model_checksum
         self.tick = 0
         self._epoch: str | None = None
-        self._requests_total: dict[str, int] = {}
+        self._names: tuple[str, ...] = ()
+        self._requests_total: Ints = np.zeros(0, np.int64)
         self._recent: deque[_Recent] = deque()
 
     def begin(self, balancer: BalancerState) -> None:
         """Count from this reading of the balancer on."""
         self._epoch = balancer.epoch
-        self._requests_total = {s.name: s.requests_total for s in balancer.servers}
+        self._names = tuple(server.name for server in balancer.servers)
+        self._requests_total = integers(balancer.servers, "requests_total")
 
     def forget(self) -> None:
         """Begin anew with the next tick: what came in since the last one was let go.
 
         Without this the counters of all the time that was not seen would be one tick's arrivals.
         """
-        self._requests_total = {}
+        self._epoch = None
         self._recent.clear()
 
     def observe(
@@ -97,26 +104,30 @@ class Observer:
         orders : of operators, as they hold now.
         """
         self.tick += 1
-        names = tuple(server.name for server in balancer.servers)
-        closed = self._windows.close(names)
-        served = {name: window.requests for name, window in closed.items()}
-        self._remember(_Recent(interval_s, served, samples))
-        counted = self._requests_total if balancer.epoch == self._epoch else {}
-        windows = [
-            _window(closed[server.name], _arrived(server, counted), interval_s, per_s)
-            for server, per_s in zip(balancer.servers, self._served_per_s(names), strict=True)
-        ]
-        samples_of = self._merged_samples(names)
-        backends = tuple(map(BackendObservation, names, windows, samples_of, balancer.servers))
+        names, counted = self._names, self._requests_total
+        goes_on = balancer.epoch == self._epoch
         self.begin(balancer)
-        return Observation(
+        before = _aligned(counted, names, self._names) if goes_on else None
+        closed = self._windows.close(self._names)
+        self._remember(_Recent(interval_s, self._names, closed.requests, samples))
+        arrived = _arrived(closed.requests, self._requests_total, before)
+        made = _Tick(
+            self._names,
+            closed,
+            arrived,
+            arrived / interval_s,
+            self._served_per_s(),
+            self._recent_samples(),
+            balancer.servers,
+        )
+        return Observation.of_rows(
+            made.seen(),
             tick=self.tick,
             now_s=now_s,
             interval_s=interval_s,
             epoch=balancer.epoch,
             algorithm=balancer.algorithm,
             meaning=balancer.meaning,
-            backends=backends,
             model_checksum=self._model_checksum,
             orders=orders,
         )
@@ -130,48 +141,82 @@ class Observer:
         ):
             covered_s -= self._recent.popleft().interval_s
 
-    def _merged_samples(self, names: tuple[str, ...]) -> Iterator[AgentSample | NoData]:
-        newest, *before = reversed(self._recent)
-        for name in names:
-            samples = newest.samples.get(name, ())
-            for tick in before:
-                samples = (*tick.samples.get(name, ()), *samples)
-            yield samples[0] if len(samples) == 1 else merge_samples(samples)
+    def _recent_samples(self) -> list[Sequence[AgentSample]]:
+        """Of each backend, oldest first."""
+        *before, newest = self._recent
+        found: list[Sequence[AgentSample]] = [newest.samples.get(name, ()) for name in self._names]
+        for tick in reversed(before):
+            older = (tick.samples.get(name, ()) for name in self._names)
+            found = [(*old, *new) for old, new in zip(older, found, strict=True)]
+        return found
 
-    def _served_per_s(self, names: tuple[str, ...]) -> list[float]:
-        """Of the ticks in which a backend was there."""
-        served, covered_s = [0] * len(names), [0.0] * len(names)
+    def _served_per_s(self) -> Floats:
+        """(n,) of the ticks in which a backend was there."""
+        served, covered_s = np.zeros((2, len(self._names)))
         for tick in self._recent:
-            for row, requests in enumerate(map(tick.served.get, names)):
-                if requests is not None:
-                    served[row] += requests
-                    covered_s[row] += tick.interval_s
-        return [n / s for n, s in zip(served, covered_s, strict=True)]
+            requests = _aligned(tick.served, tick.names, self._names)
+            there = requests >= 0
+            served += np.where(there, requests, 0)
+            covered_s += np.where(there, tick.interval_s, 0.0)
+        per_s: Floats = served / covered_s
+        return per_s
 
 
-def _arrived(server: ServerState, counted: Mapping[str, int]) -> int | None:
-    """Requests since the balancer's counters were read before; ``None`` where they do not go on."""
-    before = counted.get(server.name)
-    if before is None or server.requests_total < before:
-        return None
-    return server.requests_total - before
+@dataclass(frozen=True, slots=True)
+class _Tick:
+    """One tick of n backends: in columns, and one by one."""
+
+    names: tuple[str, ...]
+    closed: ClosedWindows
+    arrived: Ints
+    rate_per_s: Floats
+    served_per_s: Floats
+    samples: Sequence[Sequence[AgentSample]]
+    servers: Sequence[ServerState]
+
+    def seen(self) -> Seen:
+        windows, samples = ByName(WINDOW_NAMES, self._window_column), merged_columns(self.samples)
+        return Seen(self.names, windows, samples, self.servers, self._backend)
+
+    def _window_column(self, name: str) -> Floats:
+        of = self if name in ("rate_per_s", "served_per_s") else self.closed
+        column: Floats = getattr(of, name).astype(float)
+        return column
+
+    def _backend(self, row: int) -> BackendObservation:
+        samples = self.samples[row]
+        sample = samples[0] if len(samples) == 1 else merge_samples(samples)
+        return BackendObservation(self.names[row], self._window(row), sample, self.servers[row])
+
+    def _window(self, row: int) -> RequestWindow:
+        requests, errors, t_x_ms, t_mean_ms, t_c_ms, t_x_requests = self.closed.window(row)
+        arrived = int(self.arrived[row])
+        if not requests and arrived and isinstance(t_x_ms, NoData):
+            t_x_ms = NoData(f"{arrived} requests were sent there but no log line came")
+        return RequestWindow(
+            requests,
+            errors,
+            float(self.rate_per_s[row]),
+            t_x_ms,
+            t_x_requests,
+            t_mean_ms,
+            t_c_ms,
+            served_per_s=float(self.served_per_s[row]),
+        )
 
 
-def _window(
-    closed: ClosedWindow, arrived: int | None, interval_s: float, served_per_s: float
-) -> RequestWindow:
-    requests, errors, t_x_ms, t_mean_ms, t_c_ms, t_x_requests = closed
-    if arrived is None:
-        arrived = requests
-    if not requests and arrived and isinstance(t_x_ms, NoData):
-        t_x_ms = NoData(f"{arrived} requests were sent there but no log line came")
-    return RequestWindow(
-        requests,
-        errors,
-        arrived / interval_s,
-        t_x_ms,
-        t_x_requests,
-        t_mean_ms,
-        t_c_ms,
-        served_per_s=served_per_s,
-    )
+def _aligned(counts: Ints, names: tuple[str, ...], now: tuple[str, ...]) -> Ints:
+    """Counts of the backends that there are now; -1 of those that are new."""
+    if names == now:
+        return counts
+    rows = {name: row for row, name in enumerate(names)}
+    # Whoever is new gets what comes after all others.
+    taken = np.array([rows.get(name, len(rows)) for name in now], np.int64)
+    return np.append(counts, -1)[taken]
+
+
+def _arrived(logged: Ints, total: Ints, before: Ints | None) -> Ints:
+    """(n,) requests since the counters were read before; as logged where they do not go on."""
+    if before is None:
+        return logged
+    return np.where((before >= 0) & (total >= before), total - before, logged)

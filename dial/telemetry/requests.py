@@ -16,6 +16,8 @@ them an array each would cost more than what is in it.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -175,6 +177,55 @@ class ClosedWindow(NamedTuple):
     t_x_requests: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedWindows(Mapping[str, ClosedWindow]):
+    """The tick of all backends by name; in columns (n,), in which NaN is what is not known.
+
+    Attributes
+    ----------
+    rows
+        Of each backend, by name.
+    requests, errors, t_x_ms, t_mean_ms, t_c_ms, t_x_requests
+        As a :class:`ClosedWindow` has them.
+    connections
+        How many new connections T_c rests on, or would if there were enough.
+    enough
+        How many that is.
+    """
+
+    rows: Mapping[str, int]
+    requests: NDArray[np.int64]
+    errors: NDArray[np.int64]
+    t_x_ms: NDArray[np.float64]
+    t_mean_ms: NDArray[np.float64]
+    t_c_ms: NDArray[np.float64]
+    t_x_requests: NDArray[np.int64]
+    connections: NDArray[np.int64]
+    enough: int
+
+    def __getitem__(self, name: str) -> ClosedWindow:
+        return self.window(self.rows[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def window(self, row: int) -> ClosedWindow:
+        """Of the backend in a row."""
+        few = _too_few(int(self.t_x_requests[row]), "requests since the last T_x", self.enough)
+        few_connections = _too_few(int(self.connections[row]), "new connections", self.enough)
+        return ClosedWindow(
+            int(self.requests[row]),
+            int(self.errors[row]),
+            _measured(self.t_x_ms[row], few),
+            _measured(self.t_mean_ms[row], few),
+            _measured(self.t_c_ms[row], few_connections),
+            int(self.t_x_requests[row]),
+        )
+
+
 class RequestWindows:
     """Gathers batches; closes one window per backend and tick.
 
@@ -214,24 +265,24 @@ class RequestWindows:
         connected = np.isfinite(batch.connect_ms)
         self._connect_ms.add(backend[connected], batch.connect_ms[connected])
 
-    def close(self, names: tuple[str, ...]) -> dict[str, ClosedWindow]:
+    def close(self, names: tuple[str, ...]) -> ClosedWindows:
         """Close this tick's windows of the named backends, and begin the next tick's."""
-        self._only(names)
-        n = len(names)
-        requests, errors = self._requests.tolist(), self._errors.tolist()
+        rows, n = self._only(names), len(names)
+        requests, errors = self._requests, self._errors
         self._requests, self._errors = np.zeros(n, np.int64), np.zeros(n, np.int64)
         latency = self._latency_ms.take(n, self._min_requests, self._percentile)
         connect = self._connect_ms.take(n, self._min_requests, self._percentile)
-        enough, of_latency = max(self._min_requests, 1), "requests since the last T_x"
-        columns = (
+        return ClosedWindows(
+            rows,
             requests,
             errors,
-            _measured(latency.percentile, latency.sizes, enough, of_latency),
-            _measured(latency.mean, latency.sizes, enough, of_latency),
-            _measured(connect.percentile, connect.sizes, enough, "new connections"),
-            latency.sizes.tolist(),
+            latency.percentile,
+            latency.mean,
+            connect.percentile,
+            latency.sizes,
+            connect.sizes,
+            max(self._min_requests, 1),
         )
-        return dict(zip(names, map(ClosedWindow, *columns), strict=True))
 
     def clear(self) -> None:
         """Forget all that was gathered."""
@@ -240,28 +291,23 @@ class RequestWindows:
         self._connect_ms.clear()
         self._requests = self._errors = np.zeros(0, np.int64)
 
-    def _only(self, names: tuple[str, ...]) -> None:
+    def _only(self, names: tuple[str, ...]) -> dict[str, int]:
         """Number the backends as they are named here, and forget all others."""
         numbers = {name: i for i, name in enumerate(names)}
         if numbers == self._number:
-            return
+            return numbers
         into = np.array([numbers.get(name, -1) for name in self._number], np.int64)
         stay = into >= 0
         for times in (self._latency_ms, self._connect_ms):
             times.renumber(into)
         requests, errors = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
         requests[into[stay]], errors[into[stay]] = self._requests[stay], self._errors[stay]
-        self._number, self._requests, self._errors = numbers, requests, errors
+        self._number, self._requests, self._errors = {**numbers}, requests, errors
+        return numbers
 
 
-def _measured(
-    values: NDArray[np.float64], sizes: NDArray[np.int64], enough: int, what: str
-) -> list[Measured]:
-    found: list[Measured] = values.tolist()
-    few = np.flatnonzero(sizes < enough)
-    for row, size in zip(few.tolist(), sizes[few].tolist(), strict=True):
-        found[row] = _too_few(size, what, enough)
-    return found
+def _measured(value: float, few: NoData) -> Measured:
+    return few if math.isnan(value) else float(value)
 
 
 @lru_cache(maxsize=1024)

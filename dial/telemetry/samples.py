@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import attrgetter
 
+import numpy as np
+
+from dial.columns import ByName, Floats, attribute
+from dial.seen import SAMPLE_NAMES
 from dial.types import METRIC_NAMES, AgentSample, Measured, NoData
 
 
@@ -39,7 +44,46 @@ def merge_samples(samples: Sequence[AgentSample]) -> AgentSample | NoData:
 
 
 _METRICS: Callable[[AgentSample], tuple[Measured, ...]] = attrgetter(*METRIC_NAMES)
-"""All metrics of a sample at once: with ten thousand backends they are half a million."""
+"""All metrics of a sample at once, of which there are dozens."""
+
+
+def merged_columns(samples: Sequence[Sequence[AgentSample]]) -> ByName:
+    """The same of n agents at once, a column (n,) of each of ``SAMPLE_NAMES``, to the last bit.
+
+    Parameters
+    ----------
+    samples : of each agent, oldest first.
+    """
+    n, flat = len(samples), [*chain.from_iterable(samples)]
+    counts = np.fromiter(map(len, samples), np.int64, n)
+    agent, alone = np.repeat(np.arange(n), counts), counts == 1
+    is_alone, several = alone[agent], not alone.all()
+    intervals_s = attribute(flat, "interval_s") if several else np.empty(0)
+
+    def merged(name: str) -> Floats:
+        if name == "cpu_time_cores":
+            return _cpu_time_cores(columns)
+        values = attribute(flat, name)
+        if not several:
+            return values
+        known = ~np.isnan(values)
+        of, covers_s = agent[known], intervals_s[known]
+        covered_s = np.bincount(of, covers_s, n)
+        weighted = np.bincount(of, values[known] * covers_s, n)
+        found: Floats = weighted / np.where(covered_s > 0.0, covered_s, np.nan)
+        found[alone] = values[is_alone]
+        return found
+
+    columns = ByName(SAMPLE_NAMES, merged)
+    return columns
+
+
+def _cpu_time_cores(samples: ByName) -> Floats:
+    """As :attr:`dial.types.AgentSample.cpu_time_cores` has it."""
+    used = samples["cpu_usr_cores"] + samples["cpu_sys_cores"]
+    packets, shown = samples["net_softirq_cores"], samples["net_softirq_shown_cores"]
+    with_packets = np.maximum(0.0, used + packets - np.where(np.isnan(shown), 0.0, shown))
+    return np.where(np.isnan(packets), used, with_packets)
 
 
 def _average(values: Sequence[Measured], intervals_s: Sequence[float]) -> Measured:

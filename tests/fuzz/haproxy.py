@@ -115,8 +115,9 @@ def _answer(data: bytes) -> str:
 
 
 def _log(data: bytes, log_format: LogFormat) -> bool:
-    """Feed a stream at once and in pieces: every line counts once, and alike."""
+    """Feed a stream at once and in pieces, to both parsers: every line counts once, and alike."""
     rows, malformed, unattributed = whole = _read([data], log_format)
+    assert _read([data], log_format, compiled=True) == whole
     *lines, rest = data.split(b"\n")
     expected = sum(1 for line in lines if line.removesuffix(b"\r")) + bool(rest)
     assert len(rows) + malformed + unattributed == expected
@@ -127,9 +128,11 @@ def _log(data: bytes, log_format: LogFormat) -> bool:
     return bool(rows)
 
 
-def _read(pieces: list[bytes], log_format: LogFormat) -> tuple[list[str], int, int]:
+def _read(
+    pieces: list[bytes], log_format: LogFormat, *, compiled: bool = False
+) -> tuple[list[str], int, int]:
     """Rows as text, in which NaN equals NaN; lines malformed; lines unattributed."""
-    parser = LogParser(SERVICE, log_format, zone=UTC)
+    parser = LogParser(SERVICE, log_format, zone=UTC, compiled=compiled)
     batches = []
     for piece in pieces:
         batches.append(parser.feed(piece))

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dial.adapter import RequestBatch
+from dial.seen import SAMPLE_NAMES, WINDOW_NAMES, Seen
 from dial.telemetry import Observer, RequestWindows
 from dial.types import (
     METRIC_NAMES,
@@ -167,3 +168,24 @@ def test_samples_and_the_rate_served_reach_back_two_seconds_where_ticks_are_shor
         seen.append(backend.sample.cpu_usr_cores)
     assert served == [10.0, 15.0, 30.0]
     assert seen == [10.0, 15.0, 20.0]  # the last tick has none of its own
+
+
+def test_the_columns_say_what_the_backends_say_one_by_one(observer, windows):
+    observer.begin(balancer(s1=0, s2=0, s3=0))
+    windows.add(requests("s1", [10.0, 20.0, 40.0]))
+    observer.observe(balancer(s1=3, s2=0, s3=9), {"s1": [SAMPLE]}, now_s=1.0, interval_s=1.0)
+    windows.add(requests("s2", [10.0]))
+    samples = {"s1": [replace(SAMPLE, cpu_usr_cores=0.3)], "s2": [SAMPLE, SAMPLE]}
+    # One has gone, and one is new.
+    now = replace(balancer(s2=4, s4=1, s1=3), epoch="e1")
+    observation = observer.observe(now, samples, now_s=2.0, interval_s=1.0)
+    columns = Seen.of(observation)
+    assert columns is observation.rows
+    objects = Seen.of(replace(observation, backends=observation.backends))
+    assert columns.names == objects.names == ("s2", "s4", "s1")
+    for name in WINDOW_NAMES:
+        np.testing.assert_array_equal(columns.windows[name], objects.windows[name], err_msg=name)
+    for name in SAMPLE_NAMES:
+        np.testing.assert_array_equal(columns.samples[name], objects.samples[name], err_msg=name)
+    for name in ("weight", "configured_weight", "usable"):
+        np.testing.assert_array_equal(getattr(columns, name), getattr(objects, name))

@@ -2,11 +2,15 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dial.columns import table
+from dial.seen import SAMPLE_NAMES
 from dial.telemetry import merge_samples
+from dial.telemetry.samples import merged_columns
 from dial.types import METRIC_NAMES, AgentSample, NoData
 
 NOTHING = AgentSample(0.0, 1.0, **{name: NoData("not sent") for name in METRIC_NAMES})
@@ -65,3 +69,29 @@ def test_an_average_lies_between_the_least_and_the_greatest(pairs):
     )
     values = [value for _, value in pairs]
     assert min(values) - 1e-9 <= merged.cpu_usr_cores <= max(values) + 1e-9
+
+
+_VALUES = st.one_of(st.just(NoData("not sent")), st.floats(0.0, 8.0))
+_SAMPLES = st.builds(
+    sample,
+    st.just(7.0),
+    st.floats(0.1, 60.0),
+    **dict.fromkeys(
+        (
+            "cpu_usr_cores",
+            "cpu_sys_cores",
+            "net_softirq_cores",
+            "net_softirq_shown_cores",
+            "disk_busy_fraction",
+        ),
+        _VALUES,
+    ),
+)
+
+
+@given(st.lists(st.lists(_SAMPLES, max_size=3), max_size=4))
+def test_many_agents_samples_are_averaged_as_each_ones_are(samples):
+    found = merged_columns(samples)
+    one_by_one = table([merge_samples(of_one) for of_one in samples], SAMPLE_NAMES)
+    for name in SAMPLE_NAMES:
+        np.testing.assert_array_equal(found[name], one_by_one[name], err_msg=name)

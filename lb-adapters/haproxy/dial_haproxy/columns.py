@@ -191,6 +191,11 @@ class Names:
         self._longest = 1
         self._table = np.full(64, -1, np.int64)
 
+    @property
+    def arrays(self) -> tuple[Words, Positions, Positions]:
+        """Words and length of each, and the hash table of their places, -1 where it is free."""
+        return self._words, self._lengths, self._table
+
     def place(self, name: bytes) -> int | None:
         """Where a name is; it is added if there is room, and ``None`` if there is not."""
         place = self._known.get(name)
@@ -313,7 +318,7 @@ class Seconds:
     """
 
     def __init__(self, read: Callable[[bytes], float | None]) -> None:
-        self._read = read
+        self.read = read
 
     def find(self, buffer: Buffer, start: Positions) -> NDArray[np.float64]:
         """Of each line; NaN where it is no date.  Lines of one second nearly always follow."""
@@ -321,15 +326,15 @@ class Seconds:
         changes = np.ones(start.size, np.bool_)
         changes[1:] = np.any([word[1:] != word[:-1] for word in words], axis=0)
         places = np.flatnonzero(changes)
-        read = [self._read(bytes(buffer.bytes[at : at + _DATE])) for at in start[places].tolist()]
+        read = [self.read(bytes(buffer.bytes[at : at + DATE])) for at in start[places].tolist()]
         values = np.array([np.nan if one is None else one for one in read])
         of_each: NDArray[np.float64] = values[np.cumsum(changes) - 1]
         return of_each
 
 
-_DATE = len(b"20/Nov/2026:22:14:15")
+DATE = len(b"20/Nov/2026:22:14:15")
 _DATE_WORDS = ((0, 8), (8, 8), (16, 4))
-_STAMP = len(b"[20/Nov/2026:22:14:15.978] ")
+STAMP = len(b"[20/Nov/2026:22:14:15.978] ")
 _STAMP_FORM = ((3, b"/"), (7, b"/"), (12, b":"), (21, b"."), (25, b"]"), (26, b" "))
 _TOKENS = 9
 """After the date: frontend, pool/server, timers, status, bytes, 2 cookies, state, connections."""
@@ -339,7 +344,7 @@ def httplog(buffer: Buffer, pool: bytes, servers: Names, seconds: Seconds) -> Co
     """Ordinary lines of format ``httplog``; what stands before the date is not looked at."""
     line, stamp = _stamps(buffer)
     spaces = buffer.find(b" ")
-    first = np.searchsorted(spaces, stamp + _STAMP - 1)
+    first = np.searchsorted(spaces, stamp + STAMP - 1)
     enough = first + _TOKENS < spaces.size
     line, stamp, first = line[enough], stamp[enough], first[enough]
     if not line.size:
@@ -366,7 +371,7 @@ def httplog(buffer: Buffer, pool: bytes, servers: Names, seconds: Seconds) -> Co
     fits &= good & (length[3] <= 3)
     _, good = buffer.digits(field[4], length[4])
     fits &= good
-    begin_ms, good = buffer.digits(stamp + 1 + _DATE + 1, np.full(line.size, 3))
+    begin_ms, good = buffer.digits(stamp + 1 + DATE + 1, np.full(line.size, 3))
     fits &= good
     second_s = seconds.find(buffer, stamp + 1)
     fits &= np.isfinite(second_s) & ~buffer.has_control(line)
@@ -393,7 +398,7 @@ def httplog(buffer: Buffer, pool: bytes, servers: Names, seconds: Seconds) -> Co
 def _stamps(buffer: Buffer) -> tuple[Positions, Positions]:
     """Lines with exactly one thing that may be a date in brackets, and where it begins."""
     brackets = buffer.find(b"[")
-    brackets = brackets[brackets + _STAMP <= buffer.size]
+    brackets = brackets[brackets + STAMP <= buffer.size]
     for at, character in _STAMP_FORM:
         brackets = brackets[buffer.bytes[brackets + at] == character[0]]
     line = np.searchsorted(buffer.ends, brackets)

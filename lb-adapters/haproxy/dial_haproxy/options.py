@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from ipaddress import IPv6Address
 from typing import Annotated, Literal, Self
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -102,6 +103,12 @@ class Options(BaseModel):
         description="Time zone of the dates in an httplog: local, or a name such as UTC or "
         "Europe/Paris.",
     )
+    compiled: bool = Field(
+        default=False,
+        description="True where more than a million lines a second are to be read: by compiled "
+        "code, which needs numba (pip install 'dial-lb-haproxy[fast]'), a hundred MiB and some "
+        "seconds at the first start.",
+    )
     config_file: tuple[str, ...] = Field(
         default=(),
         description="HAProxy's own configuration, which check then reads: a path, or a list of "
@@ -149,6 +156,13 @@ class Options(BaseModel):
                 ZoneInfo(value)
             except (ZoneInfoNotFoundError, ValueError, OSError) as error:
                 raise ValueError("allowed are local and names of the tz database") from error
+        return value
+
+    @field_validator("compiled")
+    @classmethod
+    def _compiled(cls, value: bool) -> bool:
+        if value and find_spec("numba") is None:
+            raise ValueError("numba is not installed: pip install 'dial-lb-haproxy[fast]'")
         return value
 
     @property

@@ -39,6 +39,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -112,6 +113,8 @@ class LogParser:
         is repeated when summer time ends they are ambiguous; the first is assumed.
     until
         Where a latency ends.
+    compiled
+        Whether :mod:`dial_haproxy.compiled` reads what is ordinary.
     on_malformed
         Shown the first malformed line of the stream; how many there are, the batches say.
 
@@ -132,6 +135,7 @@ class LogParser:
         *,
         new_connections: bool = False,
         until: LatencyEnd = "total",
+        compiled: bool = False,
         zone: tzinfo | None = None,
         on_malformed: Callable[[bytes], None] | None = None,
     ) -> None:
@@ -148,6 +152,7 @@ class LogParser:
         self._new_connections = new_connections
         self._until = until
         self._zone = zone
+        self._compiled = _compiled() if compiled else None
         self._on_malformed = on_malformed
         self._carry = b""
         self._in_overlong_line = False
@@ -179,19 +184,31 @@ class LogParser:
         if few or not self._has_columns:
             self._read_lines(enumerate(data[:-1].split(b"\n")), parts)
             return
+        columns, others = self._ordinary(data)
+        parts.columns, parts.column_lines = self._judged_columns(columns), columns.line
+        numbered = zip(*others.tolist(), strict=True)
+        self._read_lines(((number, data[start:end]) for number, start, end in numbered), parts)
+
+    def _ordinary(self, data: bytes) -> tuple[Columns, NDArray[np.int64]]:
+        """The ordinary lines, and (3, k) number, start and end of each of the others."""
+        if self._compiled is not None:
+            found = (
+                self._compiled.compact(data, self._pool, self._servers, self._routes)
+                if self._is_compact
+                else self._compiled.httplog(data, self._pool, self._servers, self._dates)
+            )
+            if found is not None:
+                return found
         buffer = Buffer(data)
         columns = (
             compact(buffer, self._pool, self._servers, self._routes)
             if self._is_compact
             else httplog(buffer, self._pool, self._servers, self._dates)
         )
-        parts.columns, parts.column_lines = self._judged_columns(columns), columns.line
         others = np.ones(buffer.ends.size, np.bool_)
         others[columns.line] = False
-        numbers = np.flatnonzero(others).tolist()
-        starts, ends = buffer.starts[numbers].tolist(), buffer.ends[numbers].tolist()
-        lines = (data[start:end] for start, end in zip(starts, ends, strict=True))
-        self._read_lines(zip(numbers, lines, strict=True), parts)
+        numbers = np.flatnonzero(others)
+        return columns, np.array([numbers, buffer.starts[numbers], buffer.ends[numbers]])
 
     def _read_lines(self, lines: Iterable[tuple[int, bytes]], parts: _Parts) -> None:
         for number, line in lines:
@@ -228,7 +245,8 @@ class LogParser:
         if not self._new_connections:
             connect_ms = np.where(connect_ms == 0.0, NAN, connect_ms)
         failed = _SERVERS[columns.state] | ((columns.status >= 500) & ~client_broke_off)
-        texts = {int(i): _text(self._routes.names[i]) for i in np.unique(columns.route) if i >= 0}
+        seen = np.flatnonzero(np.bincount(columns.route + 1)[1:]).tolist()
+        texts = {route: _text(self._routes.names[route]) for route in seen}
         return RequestBatch(
             names=(),
             backend=columns.server.astype(np.int32),
@@ -326,6 +344,15 @@ class LogParser:
                 self._seconds.clear()
             self._seconds[text] = seconds
         return self._seconds[text]
+
+
+def _compiled() -> ModuleType:
+    """The compiled code, compiled by now."""
+    from dial_haproxy import compiled  # noqa: PLC0415 - numba is wanted here only
+
+    compiled.compact(b"\n", b"-", Names(), Names())
+    compiled.httplog(b"\n", b"-", Names(), Seconds(lambda _: None))
+    return compiled
 
 
 def _text(route: bytes) -> str:

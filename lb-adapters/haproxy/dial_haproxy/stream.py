@@ -43,6 +43,7 @@ def log_stream(service: str, options: Options) -> LogStream:
             options.format,
             new_connections=options.new_connections,
             until=options.latency,
+            compiled=options.compiled,
             zone=options.zone,
             on_malformed=complain,
         )

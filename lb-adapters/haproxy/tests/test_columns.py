@@ -1,4 +1,4 @@
-"""Many lines at once are read as they are one at a time, whatever stands in them."""
+"""Many lines at once are read as they are one at a time, in arrays and by compiled code."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dial.conformance.suite import assert_well_formed
-from dial_haproxy.columns import LEAST_LINES, MAX_NAME_BYTES, MAX_NAMES, Buffer, Names
+from dial_haproxy import compiled
+from dial_haproxy.columns import LEAST_LINES, MAX_NAME_BYTES, MAX_NAMES, Buffer, Names, Seconds
 from dial_haproxy.parser import LogParser
 
 COMPACT = b"app,s1,1795211945545012,1795211945546393,0,0,1,1,200,----,0,0,-"
@@ -22,6 +23,12 @@ HTTPLOG = (
 FIELD = st.sampled_from(
     [b"0", b"1", b"12", b"345", b"1234", b"12345678", b"123456789", b"-1", b"+7", b"-", b"", b"x"]
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_by_now():
+    """Compiling takes longer than one example may."""
+    LogParser("app", "dial", compiled=True)
 
 
 @st.composite
@@ -74,11 +81,13 @@ def rows(parser: LogParser, data: bytes, pieces: int) -> list[object]:
     return [*found, malformed, unattributed]
 
 
-def both(data: bytes, log_format, pieces: int, **options) -> tuple[list[object], list[object]]:
-    together = LogParser("app", log_format, zone=UTC, **options)
+def assert_read_alike(data: bytes, log_format, pieces: int, **options) -> None:
     one_by_one = LogParser("app", log_format, zone=UTC, **options)
     one_by_one._has_columns = False
-    return rows(together, data, pieces), rows(one_by_one, data, pieces)
+    expected = rows(one_by_one, data, pieces)
+    for by_compiled_code in (False, True):
+        together = LogParser("app", log_format, zone=UTC, compiled=by_compiled_code, **options)
+        assert rows(together, data, pieces) == expected
 
 
 @settings(max_examples=150)
@@ -91,8 +100,7 @@ def both(data: bytes, log_format, pieces: int, **options) -> tuple[list[object],
 def test_compact_lines_are_read_alike(odd, pieces, until, new):
     lines = [COMPACT, *odd, *[COMPACT] * 2 * LEAST_LINES, *odd]
     data = b"".join(line + b"\n" for line in lines)
-    together, one_by_one = both(data, "dial", pieces, until=until, new_connections=new)
-    assert together == one_by_one
+    assert_read_alike(data, "dial", pieces, until=until, new_connections=new)
 
 
 @settings(max_examples=150)
@@ -100,16 +108,30 @@ def test_compact_lines_are_read_alike(odd, pieces, until, new):
 def test_httplog_lines_are_read_alike(odd, pieces):
     lines = [HTTPLOG, *odd, *[HTTPLOG] * 2 * LEAST_LINES, *odd]
     data = b"".join(line + b"\n" for line in lines)
-    together, one_by_one = both(data, "httplog", pieces)
-    assert together == one_by_one
+    assert_read_alike(data, "httplog", pieces)
 
 
-def test_ordinary_lines_are_read_in_columns():
+@pytest.mark.parametrize("by_compiled_code", [False, True], ids=["arrays", "compiled"])
+def test_ordinary_lines_are_read_in_columns(by_compiled_code):
     for log_format, line in (("dial", COMPACT), ("httplog", HTTPLOG)):
-        parser = LogParser("app", log_format, zone=UTC)
+        parser = LogParser("app", log_format, zone=UTC, compiled=by_compiled_code)
         parser.feed(line + b"\n")  # its server is known from here on
         parser._read_lines = lambda lines, parts: [pytest.fail(repr(one)) for one in lines]
         assert len(parser.feed((line + b"\n") * 1000)) == 1000
+
+
+@pytest.mark.parametrize("log_format", ["dial", "httplog"])
+@given(data=st.binary(max_size=400), cut=st.integers(1, 100))
+def test_compiled_code_reads_no_byte_beyond_the_end(log_format, data, cut):
+    # Ordinary lines, cut off anywhere, as the last ones of all.
+    line = (COMPACT if log_format == "dial" else HTTPLOG)[:cut]
+    names = Names()
+    names.place(b"s1")
+    read = compiled.compact if log_format == "dial" else compiled.httplog
+    table = names if log_format == "dial" else Seconds(lambda _: 0.0)
+    for piece in (line + b"\n", data + b"\n", line * 3 + data + b"\n" + line + b"\n"):
+        columns, others = read(piece, b"app", names, table)
+        assert columns.line.size + others.shape[1] == piece.count(b"\n")
 
 
 @pytest.mark.parametrize("service", ["my app", "a,b", ""])

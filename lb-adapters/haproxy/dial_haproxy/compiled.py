@@ -1,0 +1,392 @@
+"""Ordinary lines as :mod:`dial_haproxy.columns` has them, read byte after byte by compiled code.
+
+Arrays go over a line some two hundred times; this goes over it once, and takes a quarter of the
+time.  What is ordinary and what is made of it is the same to the last bit, so all else is left to
+:mod:`dial_haproxy.parser` here too.
+
+It needs numba (the extra ``fast``), which compiles when this is first imported, for some seconds,
+and keeps the result on disk.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dial_haproxy.columns import (
+    DATE,
+    MAX_NAME_BYTES,
+    STAMP,
+    Columns,
+    Names,
+    Positions,
+    Seconds,
+    Words,
+)
+
+_COMMA, _NEWLINE, _RETURN, _SPACE, _SLASH, _BRACKET = b",\n\r /["
+_COLON, _POINT, _CLOSING, _ZERO = b":.]0"
+_ZEROS = np.uint64(0x3030303030303030)
+_SIX = np.uint64(0x0606060606060606)
+_HIGH = np.uint64(0xF0F0F0F0F0F0F0F0)
+_PAIRS = np.uint64(0x00FF00FF00FF00FF)
+_FOURS = np.uint64(0x0000FFFF0000FFFF)
+_LAST = np.uint64(0xFFFFFFFF)
+_TEN, _HUNDRED, _TEN_THOUSAND = np.uint64(10), np.uint64(100), np.uint64(10_000)
+_BYTE, _TWO_BYTES, _FOUR_BYTES, _WORD = (np.uint64(n) for n in (8, 16, 32, 64))
+_ODD = np.uint64(0x9E3779B97F4A7C15)
+_NONE = -1
+
+_LINE, _SERVER, _ROUTE, _STATUS = range(4)
+_RECEIVED, _CONNECT, _ANSWERED, _TOTAL, _WAITED, _FIRST_BYTE, _AT, _REST = range(8)
+"""Rows of what is found: whole numbers, and times, the first four in the order of format ``dial``;
+nobody asks for ``_REST``."""
+
+_TIMERS, _CONNECTIONS = (_RECEIVED, _WAITED, _CONNECT, _ANSWERED, _TOTAL), (_REST,) * 5
+"""Of an httplog."""
+
+
+class _Known(NamedTuple):
+    """What is known before a line is read; names as :attr:`Names.arrays` has them."""
+
+    pool: NDArray[np.uint8]
+    servers: tuple[Words, Positions, Positions]
+    routes: tuple[Words, Positions, Positions]
+    name: Words
+    """uint64[8]: room for the words of one."""
+
+
+class _Found(NamedTuple):
+    """What is read of m ordinary lines."""
+
+    numbers: Positions
+    """int64[4, m]."""
+    times: NDArray[np.float64]
+    """float64[8, m]: in ms; ``_AT`` in the unit of the format."""
+    state: NDArray[np.uint8]
+    """uint8[m]."""
+    dates: Positions
+    """int64[m + 1]: where the dates begin that differ from the one before; last, how many."""
+
+
+def compact(data: bytes, pool: bytes, servers: Names, routes: Names) -> tuple[Columns, Positions]:
+    """Ordinary lines of format ``dial``, and the others.
+
+    Parameters
+    ----------
+    data : whole lines.
+    pool : the service.
+    servers, routes : names that have been seen.
+
+    Returns
+    -------
+    Columns
+        Of the ordinary lines.
+    (3, k)
+        Number, start and end of each of the others.
+    """
+    found, others = _read_all(data, pool, servers, routes, is_compact=True)
+    return _columns(found, found.times[_AT] / 1e6), others
+
+
+def httplog(
+    data: bytes, pool: bytes, servers: Names, seconds: Seconds
+) -> tuple[Columns, Positions] | None:
+    """The same of format ``httplog``; ``None`` where something that looks like a date is none."""
+    found, others = _read_all(data, pool, servers, Names(), is_compact=False)
+    dates = found.dates[: found.dates[-1]].tolist()
+    read = [seconds.read(data[at : at + DATE]) for at in dates]
+    if None in read:
+        return None
+    begin_s = np.array(read, float)[found.numbers[_ROUTE]] + found.times[_AT] / 1e3
+    found.numbers[_ROUTE] = -1
+    to_first_byte_ms = found.times[_RECEIVED] + found.times[_FIRST_BYTE]
+    return _columns(found, begin_s + to_first_byte_ms / 1e3), others
+
+
+def _columns(found: _Found, end_s: NDArray[np.float64]) -> Columns:
+    line, server, route, status = found.numbers
+    received_ms, connect_ms, _, total_ms, _, first_byte_ms, *_ = found.times
+    return Columns(
+        line,
+        server,
+        route,
+        end_s,
+        first_byte_ms,
+        total_ms,
+        connect_ms,
+        received_ms,
+        status,
+        found.state,
+    )
+
+
+def _read_all(
+    data: bytes, pool: bytes, servers: Names, routes: Names, *, is_compact: bool
+) -> tuple[_Found, Positions]:
+    text = np.frombuffer(data, np.uint8)
+    # The eight bytes from each of them on, as far as there are as many.
+    first = np.frombuffer(data[:8].ljust(8), np.uint64) if text.size < 8 else text[:8].view("u8")
+    size = max(text.size - 7, 0)
+    words = np.lib.stride_tricks.as_strided(first, (size,), (1,), writeable=False)
+    lines = np.count_nonzero(text == _NEWLINE)
+    known = _Known(
+        np.frombuffer(pool, np.uint8),
+        servers.arrays,
+        routes.arrays,
+        np.empty(MAX_NAME_BYTES // 8, np.uint64),
+    )
+    found = _Found(
+        np.empty((4, lines), np.int64),
+        np.empty((8, lines)),
+        np.empty(lines, np.uint8),
+        np.zeros(lines + 1, np.int64),
+    )
+    others = np.empty((3, lines), np.int64)
+    ordinary, strange = _read(text, words, known, found, others, is_compact)
+    return _Found(
+        found.numbers[:, :ordinary], found.times[:, :ordinary], found.state[:ordinary], found.dates
+    ), others[:, :strange]
+
+
+@njit(inline="always")
+def _number(text, at):
+    """A number of 1 to 8 digits, and where it ends; -1 where there is none."""
+    begin, value = at, 0
+    while True:
+        digit = np.int64(text[at]) - _ZERO
+        if digit < 0 or digit > 9:
+            break
+        value = value * 10 + digit
+        at += 1
+    return (value if 1 <= at - begin <= 8 else _NONE), at
+
+
+@njit(inline="always")
+def _eight(word):
+    """The number that eight digits in a word are; -1 where they are not digits."""
+    word ^= _ZEROS
+    if ((word + _SIX) | word) & _HIGH:
+        return _NONE
+    word = (word * _TEN + (word >> _BYTE)) & _PAIRS
+    word = (word * _HUNDRED + (word >> _TWO_BYTES)) & _FOURS
+    return np.int64((word * _TEN_THOUSAND + (word >> _FOUR_BYTES)) & _LAST)
+
+
+@njit(inline="always")
+def _microseconds(words, at):
+    """A number of 16 digits; -1 where there is none."""
+    if at + 8 >= words.size:
+        return _NONE
+    high, low = _eight(words[at]), _eight(words[at + 8])
+    return high * 100_000_000 + low if high >= 0 and low >= 0 else _NONE
+
+
+@njit(inline="always")
+def _place(text, at, until, names, name):
+    """Place of the name that ends before ``until`` or the line's end, and where it ends.
+
+    ``name`` is room for its words; they are hashed as :class:`dial_haproxy.columns.Names` does.
+    """
+    known, lengths, table = names
+    begin = at
+    word, shift, factor, mixed = np.uint64(0), np.uint64(0), _ODD, np.uint64(0)
+    while text[at] != until and text[at] != _NEWLINE:
+        if text[at] == _RETURN and text[at + 1] == _NEWLINE:
+            break
+        if at - begin == MAX_NAME_BYTES:
+            return _NONE, at
+        word |= np.uint64(text[at]) << shift
+        shift += _BYTE
+        at += 1
+        if shift == _WORD:
+            name[(at - begin - 1) >> 3] = word
+            mixed ^= word * factor
+            factor *= _ODD
+            word, shift = np.uint64(0), np.uint64(0)
+    length = at - begin
+    if shift:
+        name[length >> 3] = word
+        mixed ^= word * factor
+    slot = np.int64(mixed >> _FOUR_BYTES) & (table.size - 1)
+    while table[slot] >= 0:
+        number = table[slot]
+        same = lengths[number] == length
+        for each in range((length + 7) >> 3):
+            same = same and known[number, each] == name[each]
+        if same:
+            return number, at
+        slot = (slot + 1) & (table.size - 1)
+    return _NONE, at
+
+
+@njit(inline="always")
+def _is(text, at, what):
+    """Whether a text of one line stands there."""
+    for place in range(what.size):  # noqa: SIM110 - numba compiles no generator
+        if text[at + place] != what[place]:
+            return False
+    return True
+
+
+@njit(inline="always")
+def _compact(text, words, at, known, found, row):  # noqa: PLR0911, PLR0912, PLR0917 - out at the first odd byte
+    """Read a line of format ``dial`` into a row; where it ends, or -1 where it is not ordinary."""
+    if not _is(text, at, known.pool) or text[at + known.pool.size] != _COMMA:
+        return _NONE
+    server, at = _place(text, at + known.pool.size + 1, _COMMA, known.servers, known.name)
+    if server < 0 or text[at] != _COMMA:
+        return _NONE
+    begin_us = _microseconds(words, at + 1)
+    if begin_us < 0 or text[at + 17] != _COMMA:
+        return _NONE
+    answered_us = _microseconds(words, at + 18)
+    if answered_us < begin_us or text[at + 34] != _COMMA:
+        return _NONE
+    at += 34
+    for place in range(4):
+        value, at = _number(text, at + 1)
+        if value < 0 or text[at] != _COMMA:
+            return _NONE
+        found.times[place, row] = value
+    before = at
+    status, at = _number(text, at + 1)
+    if status < 0 or at - before > 4 or text[at] != _COMMA:
+        return _NONE
+    found.state[row] = text[at + 1]
+    for _ in range(4):
+        at += 1
+        if text[at] == _COMMA or text[at] == _NEWLINE:
+            return _NONE
+    at += 1
+    for _ in range(2):  # connections and retries
+        if text[at] != _COMMA:
+            return _NONE
+        value, at = _number(text, at + 1)
+        if value < 0:
+            return _NONE
+    if text[at] != _COMMA:
+        return _NONE
+    route, at = _place(text, at + 1, _NEWLINE, known.routes, known.name)
+    if route < 0:
+        return _NONE
+    found.numbers[_SERVER, row], found.numbers[_ROUTE, row] = server, route
+    found.numbers[_STATUS, row] = status
+    found.times[_AT, row] = answered_us
+    found.times[_FIRST_BYTE, row] = (answered_us - begin_us) / 1e3
+    return at + 1 if text[at] == _RETURN else at
+
+
+@njit(inline="always")
+def _is_stamp(text, at):
+    """Whether this bracket may begin a date, by its form."""
+    return (
+        at + STAMP <= text.size
+        and text[at + 3] == _SLASH
+        and text[at + 7] == _SLASH
+        and text[at + 12] == _COLON
+        and text[at + 21] == _POINT
+        and text[at + 25] == _CLOSING
+        and text[at + 26] == _SPACE
+    )
+
+
+@njit(inline="always")
+def _word(text, at):
+    """Where the word after this space ends; -1 where there is none, or it ends the line."""
+    at += 1
+    begin = at
+    while text[at] != _SPACE and text[at] != _NEWLINE:
+        at += 1
+    return at if at > begin and text[at] == _SPACE else _NONE
+
+
+@njit(inline="always")
+def _five(text, at, places, found, row):
+    """Read five numbers such as ``0/0/0/5/6``; where they end, or -1 where there are none."""
+    for number in range(5):
+        value, at = _number(text, at + 1)
+        if value < 0 or text[at] != (_SPACE if number == 4 else _SLASH):
+            return _NONE
+        found.times[places[number], row] = value
+    return at
+
+
+@njit(inline="always")
+def _httplog(text, at, known, found, row):  # noqa: PLR0911, PLR0912 - see above
+    """Read a line of format ``httplog`` as :func:`_compact` does."""
+    stamp, stamps = at, 0
+    while text[at] != _NEWLINE:
+        if text[at] < _SPACE:
+            return _NONE
+        if text[at] == _BRACKET and _is_stamp(text, at):
+            stamp, stamps = at, stamps + 1
+        at += 1
+    if stamps != 1:
+        return _NONE
+    end = at
+    begin_ms, at = _number(text, stamp + 1 + DATE + 1)
+    if begin_ms < 0 or at != stamp + STAMP - 2:
+        return _NONE
+    at = _word(text, at + 1)  # the frontend
+    if at < 0 or not _is(text, at + 1, known.pool) or text[at + 1 + known.pool.size] != _SLASH:
+        return _NONE
+    server, at = _place(text, at + 2 + known.pool.size, _SPACE, known.servers, known.name)
+    if server < 0 or text[at] != _SPACE:
+        return _NONE
+    at = _five(text, at, _TIMERS, found, row)
+    if at < 0:
+        return _NONE
+    found.times[_FIRST_BYTE, row] = (
+        found.times[_WAITED, row] + found.times[_CONNECT, row] + found.times[_ANSWERED, row]
+    )
+    before = at
+    status, at = _number(text, at + 1)
+    if status < 0 or at - before > 4 or text[at] != _SPACE:
+        return _NONE
+    sent, at = _number(text, at + 1)
+    if sent < 0 or text[at] != _SPACE:
+        return _NONE
+    for _ in range(2):  # cookies
+        at = _word(text, at)
+        if at < 0:
+            return _NONE
+    found.state[row] = text[at + 1]
+    before, at = at, _word(text, at)
+    if at != before + 5 or _five(text, at, _CONNECTIONS, found, row) < 0:
+        return _NONE
+    days = found.dates[-1]
+    for place in range(stamp + 1, stamp + 1 + DATE):
+        if days == 0 or text[place] != text[found.dates[days - 1] + place - stamp - 1]:
+            found.dates[days] = stamp + 1
+            days += 1
+            break
+    found.dates[-1] = days
+    found.numbers[_SERVER, row], found.numbers[_ROUTE, row] = server, days - 1
+    found.numbers[_STATUS, row], found.times[_AT, row] = status, begin_ms
+    return end
+
+
+@njit(cache=True, nogil=True)
+def _read(text, words, known, found, others, is_compact):  # noqa: PLR0917 - arrays, and what they are
+    """Read all lines; how many are ordinary, and how many are not."""
+    row = strange = number = start = 0
+    while start < text.size:
+        if is_compact:
+            end = _compact(text, words, start, known, found, row)
+        else:
+            end = _httplog(text, start, known, found, row)
+        if end >= 0:
+            found.numbers[_LINE, row] = number
+            row += 1
+        else:
+            end = start
+            while text[end] != _NEWLINE:
+                end += 1
+            others[0, strange], others[1, strange], others[2, strange] = number, start, end
+            strange += 1
+        start, number = end + 1, number + 1
+    return row, strange
