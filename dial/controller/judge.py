@@ -61,7 +61,7 @@ def judge(
     history = known.history.then(looks.read)
 
     # Of this interval alone: what was before says nothing of whether a neighbour is still there.
-    slower = looks.windows["t_x_ms"] > signal.upper_ms
+    slower = looks.seen.windows["t_x_ms"] > signal.upper_ms
     slow = np.flatnonzero(signal.above & ~contended)
     siblings = Siblings(
         ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
