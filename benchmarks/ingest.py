@@ -58,10 +58,10 @@ def main() -> None:
             LogParser("app", log_format), log, arguments.rounds
         )
         growth_mib = max(growth_mib, grown_mib)
-        parser = LogParser("app", log_format, compiled=True)
-        per_s, grown_mib, malformed = through_socket(parser, log, arguments.rounds)
+        compiled = LogParser("app", log_format, compiled=True)
+        per_s, grown_mib, malformed = through_socket(compiled, log, arguments.rounds)
         growth_mib = max(growth_mib, grown_mib)
-        steady_per_s = in_pieces(parser, log, arguments.rounds)
+        steady_per_s = in_pieces(compiled, log, arguments.rounds)
         result |= {
             f"{name}_lines_per_s": per_s,
             f"steady_{name}_lines_per_s": steady_per_s,

@@ -141,6 +141,8 @@ def attribute(of: Sequence[object], name: str) -> Floats:
     try:
         return np.fromiter(values, float, len(values))
     except TypeError:  # something is absent
+        if {*map(type, values)} == {NoData}:
+            return np.full(len(values), math.nan)
         # Twice as fast as isinstance, of which there would be dozens a backend.
         present = (math.nan if v.__class__ is NoData else v for v in values)
         return np.fromiter(present, float, len(values))

@@ -94,8 +94,8 @@ class Buffer:
     data : ends with a line break.
     """
 
-    def __init__(self, data: bytes) -> None:
-        self.bytes: Bytes = np.frombuffer(data + bytes(PADDING), np.uint8)
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.bytes: Bytes = np.frombuffer(b"".join((data, bytes(PADDING))), np.uint8)
         self.size = len(data)
         self._words: Words = np.lib.stride_tricks.as_strided(
             self.bytes[:8].view(np.uint64), (self.bytes.size - 7,), (1,), writeable=False

@@ -72,7 +72,9 @@ class _Found(NamedTuple):
     """int64[m + 1]: where the dates begin that differ from the one before; last, how many."""
 
 
-def compact(data: bytes, pool: bytes, servers: Names, routes: Names) -> tuple[Columns, Positions]:
+def compact(
+    data: bytes | memoryview, pool: bytes, servers: Names, routes: Names
+) -> tuple[Columns, Positions]:
     """Ordinary lines of format ``dial``, and the others.
 
     Parameters
@@ -93,12 +95,12 @@ def compact(data: bytes, pool: bytes, servers: Names, routes: Names) -> tuple[Co
 
 
 def httplog(
-    data: bytes, pool: bytes, servers: Names, seconds: Seconds
+    data: bytes | memoryview, pool: bytes, servers: Names, seconds: Seconds
 ) -> tuple[Columns, Positions] | None:
     """The same of format ``httplog``; ``None`` where something that looks like a date is none."""
     found, others = _read_all(data, pool, servers, Names(), is_compact=False)
     dates = found.dates[: found.dates[-1]].tolist()
-    read = [seconds.read(data[at : at + DATE]) for at in dates]
+    read = [seconds.read(bytes(data[at : at + DATE])) for at in dates]
     if None in read:
         return None
     begin_s = np.array(read, float)[found.numbers[_ROUTE]] + found.times[_AT] / 1e3
@@ -125,11 +127,11 @@ def _columns(found: _Found, end_s: NDArray[np.float64]) -> Columns:
 
 
 def _read_all(
-    data: bytes, pool: bytes, servers: Names, routes: Names, *, is_compact: bool
+    data: bytes | memoryview, pool: bytes, servers: Names, routes: Names, *, is_compact: bool
 ) -> tuple[_Found, Positions]:
     text = np.frombuffer(data, np.uint8)
     # The eight bytes from each of them on, as far as there are as many.
-    first = np.frombuffer(data[:8].ljust(8), np.uint64) if text.size < 8 else text[:8].view("u8")
+    first = np.frombuffer(bytes(data).ljust(8), np.uint64) if text.size < 8 else text[:8].view("u8")
     size = max(text.size - 7, 0)
     words = np.lib.stride_tricks.as_strided(first, (size,), (1,), writeable=False)
     lines = np.count_nonzero(text == _NEWLINE)
@@ -155,7 +157,7 @@ def _read_all(
 @njit(inline="always")
 def _number(text, at):
     """A number of 1 to 8 digits, and where it ends; -1 where there is none."""
-    begin, value = at, 0
+    begin, value = at, np.int64(0)
     while True:
         digit = np.int64(text[at]) - _ZERO
         if digit < 0 or digit > 9:

@@ -170,7 +170,7 @@ class LogParser:
         else:
             begin = 0
         if whole > begin:
-            self._read(data[begin:whole], parts)
+            self._read(memoryview(data)[begin:whole], parts)
         if len(self._carry) > MAX_LINE_BYTES:
             if not self._in_overlong_line:
                 parts.malformed += self._malformed(self._carry)
@@ -178,21 +178,22 @@ class LogParser:
             self._carry = b""
         return parts.batch(self._servers)
 
-    def _read(self, data: bytes, parts: _Parts) -> None:
+    def _read(self, data: memoryview, parts: _Parts) -> None:
         """Read whole lines: those that are ordinary in columns, the others one at a time."""
-        few = len(data) < _FEW_BYTES and data.count(b"\n") < LEAST_LINES
-        if few or not self._has_columns:
-            self._read_lines(enumerate(data[:-1].split(b"\n")), parts)
-            return
+        if len(data) < _FEW_BYTES or not self._has_columns:
+            text = bytes(data)
+            if not self._has_columns or text.count(b"\n") < LEAST_LINES:
+                self._read_lines(enumerate(text[:-1].split(b"\n")), parts)
+                return
         columns, others = self._ordinary(data)
         parts.columns, parts.column_lines = self._judged_columns(columns), columns.line
         numbered = zip(*others.tolist(), strict=True)
-        self._read_lines(((number, data[start:end]) for number, start, end in numbered), parts)
+        self._read_lines(((number, bytes(data[a:b])) for number, a, b in numbered), parts)
 
-    def _ordinary(self, data: bytes) -> tuple[Columns, NDArray[np.int64]]:
+    def _ordinary(self, data: memoryview) -> tuple[Columns, NDArray[np.int64]]:
         """The ordinary lines, and (3, k) number, start and end of each of the others."""
         if self._compiled is not None:
-            found = (
+            found: tuple[Columns, NDArray[np.int64]] | None = (
                 self._compiled.compact(data, self._pool, self._servers, self._routes)
                 if self._is_compact
                 else self._compiled.httplog(data, self._pool, self._servers, self._dates)
