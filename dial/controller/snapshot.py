@@ -16,7 +16,14 @@ from dial.controller.timeline import Timeline
 from dial.types import NO_ORDERS, ApplyReport, Mode, Observation, Orders, Plan
 
 HISTORY = 300
-"""Snapshots kept: five minutes of ticks of a second."""
+"""Snapshots kept at most: five minutes of ticks of a second."""
+
+HISTORY_BACKENDS = 100_000
+"""Backends in them together, at most: of a thousand a hundred ticks are kept.  One with its sample
+is most of a KiB."""
+
+LEAST_HISTORY = 10
+"""Snapshots kept of however many backends: what is fresh is told by the last ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +48,7 @@ class Snapshot:
 
 
 class Publisher:
-    """Holds the newest snapshot and a bounded history.
+    """Holds the newest snapshot and a bounded history, which is shorter of many backends.
 
     Attributes
     ----------
@@ -51,9 +58,9 @@ class Publisher:
         How many have been published since the first.
     """
 
-    def __init__(self, first: Snapshot, history: int = HISTORY) -> None:
+    def __init__(self, first: Snapshot) -> None:
         self.timeline = Timeline(first)
-        self._history: deque[Snapshot] = deque([first], maxlen=history)
+        self._history: deque[Snapshot] = deque([first], maxlen=HISTORY)
         self._next = asyncio.Event()
         self._ended = False
         self.published = 0
@@ -70,6 +77,9 @@ class Publisher:
     def publish(self, snapshot: Snapshot) -> None:
         """Make ``snapshot`` the current one."""
         self._history.append(snapshot)
+        kept = max(LEAST_HISTORY, HISTORY_BACKENDS // max(1, _backends(snapshot)))
+        while len(self._history) > kept:
+            self._history.popleft()
         self.timeline.add(snapshot)
         self.published += 1
         self._wake()
@@ -92,3 +102,7 @@ class Publisher:
     def _wake(self) -> None:
         self._next.set()
         self._next = asyncio.Event()
+
+
+def _backends(snapshot: Snapshot) -> int:
+    return 0 if snapshot.observation is None else len(snapshot.observation.rows)

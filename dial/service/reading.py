@@ -24,7 +24,14 @@ from dial.service.views import (
 )
 from dial.types import Mode, Observation, Override, Plan
 
-Last = Annotated[int, Query(ge=1, le=HISTORY, description="How many of the newest.")]
+Last = Annotated[
+    int,
+    Query(
+        ge=1,
+        le=HISTORY,
+        description="How many of the newest; of more than 333 backends fewer are kept.",
+    ),
+]
 
 _BACKENDS = TypeAdapter(tuple[BackendState, ...])
 _BACKEND = TypeAdapter(BackendState)
