@@ -58,9 +58,9 @@ class Publisher:
         How many have been published since the first.
     """
 
-    def __init__(self, first: Snapshot) -> None:
+    def __init__(self, first: Snapshot, history: int = HISTORY) -> None:
         self.timeline = Timeline(first)
-        self._history: deque[Snapshot] = deque([first], maxlen=HISTORY)
+        self._history: deque[Snapshot] = deque([first], maxlen=history)
         self._next = asyncio.Event()
         self._ended = False
         self.published = 0

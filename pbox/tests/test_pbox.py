@@ -85,10 +85,18 @@ def run(*command: str) -> None:
     subprocess.run(command, check=True, capture_output=True)
 
 
+_CLEARLY = 0.3
+"""Of the interference; a library that does nothing comes to 0."""
+
+_TRIES = 3
+"""Of three rounds each: a computer may be too busy for any of them, once."""
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_interference_is_reduced_even_when_a_tenth_of_the_events_is_missing(plain, case):
-    figures = run_json(
-        plain / "cases" / f"case_{case}", "--seconds", "0.4", "--rounds", "1", "--drop", "10"
-    )
-    assert figures["t_i_ms"] > 1.5 * figures["t_o_ms"]  # there is something to reduce
-    assert figures["reduction"] > 0
+    for _ in range(_TRIES):
+        figures = run_json(plain / "cases" / f"case_{case}", "--seconds", "0.4", "--drop", "10")
+        there = figures["t_i_ms"] > 1.5 * figures["t_o_ms"]  # there is something to reduce
+        if there and figures["reduction"] > _CLEARLY:
+            return
+    raise AssertionError(figures)
