@@ -17,3 +17,6 @@ class Finding:
     rho_bg: RhoBg | NoData
     why: tuple[str, ...] = ()
     symptom: Symptom | None = None
+
+    begins: bool = False
+    """Whether the interval before had another cause, or none: what it shows may be half of it."""
