@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import re
 
+SCHEMES = ("nats://", "tls://")
+"""Of a server's address."""
+
 _NOT_IN_A_TOKEN = re.compile(rb"[^A-Za-z0-9_-]")
 
 

@@ -8,6 +8,7 @@ event's lock.
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
@@ -20,14 +21,13 @@ from functools import partial
 from ipaddress import ip_address
 from random import Random
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dial.agent.client import Client, Endpoint, parse_endpoint
 from dial.agent.counters import Collector
 from dial.agent.files import Tree
 from dial.agent.loop import run
 from dial.agent.memory_reload import MemoryReload, calibrated
-from dial.agent.nats import SCHEMES, NatsClient, Server, parse_server
 from dial.agent.options import Options, read_options, read_token
 from dial.agent.outbox import Outbox
 from dial.agent.processes import Processes
@@ -36,8 +36,11 @@ from dial.agent.sampler import Sampler
 from dial.agent.scope import group_scope, machine_scope
 from dial.agent.wire import encode, sample_fields
 from dial.errors import SettingError
-from dial.subjects import samples
+from dial.subjects import SCHEMES, samples
 from dial.types import NoData
+
+if TYPE_CHECKING:
+    from dial.agent.nats import Server
 
 _log = logging.getLogger(__name__)
 
@@ -65,6 +68,8 @@ def main(argv: Sequence[str]) -> int:
     try:
         options = read_options(argv)
         with _log_to_stderr(logging.WARNING if options.once else logging.INFO), _signals_blocked():
+            # What importing has left over would take memory for as long as the agent runs.
+            gc.collect()
             tree = Tree()
             with _partition(options, tree) as services, _charged_quotas(options, tree):
                 sampler = _sampler(options, tree, services)
@@ -201,6 +206,8 @@ def _controller(options: Options, agent: str) -> tuple[Endpoint | Server, Post]:
         token = read_token(options.token_file, os.environ)
         client = Client(endpoint, token, options.ca_file, cert_file=cert_file, key_file=key_file)
         return endpoint, client.post
+    from dial.agent.nats import NatsClient, parse_server  # noqa: PLC0415 - only for a fleet
+
     server = parse_server(url)
     publisher = NatsClient(
         server,

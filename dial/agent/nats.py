@@ -21,7 +21,6 @@ from urllib.parse import unquote, urlsplit
 from dial.agent.client import Kind, Outcome
 from dial.errors import SettingError
 
-SCHEMES = ("nats://", "tls://")
 PORT = 4222
 
 _TIMEOUT_S = 5.0

@@ -14,7 +14,8 @@ Policies
     ``ROUND_ROBIN`` sends to the server whose turn, 1/weight after its last, comes first;
     ``LEASTCONN`` to the lowest (in flight + 1) / weight, an idle server counting 0, ties by turns,
     as HAProxy 2.6 has it; ``RANDOM_2`` draws two and takes the one with fewer in flight.  Each
-    balancer knows the requests that it has sent itself.
+    balancer knows the requests that it has sent itself.  A server of weight 0 gets a request where
+    all have it.
 
 Cost
     Of n servers the next one is at the root of a tournament tree, and the next departure on top of
@@ -200,6 +201,8 @@ def plant(world):
 
 @njit(cache=True)
 def _load_key(in_flight, weight):
+    if weight == 0.0:
+        return np.inf
     return 0.0 if in_flight == 0 else (in_flight + 1.0) / weight
 
 
@@ -213,7 +216,9 @@ def reweigh(world, policy, weights):
         if policy == ROUND_ROBIN:
             # Turns begin anew, spread over a round, or all with the same weight would meet.
             for server in range(servers):
-                world.key[balancer, server] = _uniform(world.random) / weights[server]
+                drawn = _uniform(world.random)
+                drained = weights[server] == 0.0
+                world.key[balancer, server] = np.inf if drained else drawn / weights[server]
         else:
             for server in range(servers):
                 world.key[balancer, server] = _load_key(
@@ -308,7 +313,7 @@ def _choose(world, policy, balancer):
     flying[server] += 1
     key, turn = world.key[balancer], world.turn[balancer]
     if policy == ROUND_ROBIN:
-        key[server] += 1.0 / world.weight[server]
+        key[server] += np.inf if world.weight[server] == 0.0 else 1.0 / world.weight[server]
     else:
         key[server] = _load_key(flying[server], world.weight[server])
     turn[server] = world.counts[_SEQUENCE]

@@ -69,6 +69,22 @@ def test_round_robin_gives_shares_by_weight():
     assert shares == pytest.approx([0.5, 0.25, 0.25], abs=0.01)
 
 
+@pytest.mark.parametrize("policy", [ROUND_ROBIN, LEASTCONN])
+def test_a_server_of_weight_0_gets_nothing_until_it_has_one_again(policy):
+    world = served(policy, servers=3, rate=2.0, weights=[0, 100, 100])
+    assert world.sent[0] == 0
+    assert in_flight(world) <= world.flying[0, 1:].sum()
+    reweigh(world, policy, np.array([100.0, 100.0, 100.0]))
+    advance(world, policy, 4000.0, 6.0, WORK_S, 0.0, 0.0)
+    assert world.sent[0] == pytest.approx(4000, rel=0.05)
+
+
+@pytest.mark.parametrize("policy", [ROUND_ROBIN, LEASTCONN])
+def test_where_all_weights_are_0_requests_are_served_all_the_same(policy):
+    world = served(policy, servers=3, rate=2.0, weights=[0, 0, 0])
+    assert world.sent.sum() == pytest.approx(12_000, rel=0.05)
+
+
 def test_the_fewer_know_the_longer_the_tail():
     # As theory has it at half load: leastconn, two choices, turns.
     times = [p90_s(served(policy)) for policy in (LEASTCONN, RANDOM_2, ROUND_ROBIN)]
