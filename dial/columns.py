@@ -134,9 +134,12 @@ class ByName(Mapping[str, Floats]):
 
     def take(self, rows: Ints) -> ByName:
         """These rows, in this order."""
-        if self._few is not None:
-            return self._few(rows.tolist())
-        return ByName(self._names, lambda name: self[name][rows])
+        few = None if self._few is None else self._few(rows.tolist())
+
+        def make(name: str) -> Floats:
+            return self[name][rows] if few is None or name in self._made else few[name]
+
+        return ByName(self._names, make)
 
 
 def attribute(of: Sequence[object], name: str) -> Floats:

@@ -8,7 +8,7 @@ before that is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dial.classifier import Path, Symptom, leaf, own, symptom_of
 from dial.controller.finding import Finding, Why, in_words
@@ -160,16 +160,13 @@ def engage(
         why = (*found.why, *given_less, far_slower)
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
-    if not found.cause.costs_capacity:
-        cause = found.cause if sure else Cause.NONE
-        return Finding(cause, found.rho_bg, found.why), None
+    if not sure or not found.cause.costs_capacity:
+        return found if sure else by_chance(found, beside), None
     witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
     if isinstance(witness, NoData):
         return Finding(Cause.NONE, found.rho_bg, (*found.why, witness.reason)), None
     cause, least = Cause.NONE, policy.guards.engage_rho_bg
-    if not sure:
-        why_not = f"looks like {found.cause}; so far that is not enough"
-    elif not settled:
+    if not settled:
         why_not = f"looks like {found.cause}, which the interval before did not"
     elif isinstance(found.rho_bg, NoData):
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
@@ -186,6 +183,16 @@ def engage(
     else:
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
     return _without_load_moved(found, cause, why_not), None
+
+
+def by_chance(found: Finding, beside: Comparison | NoData) -> Finding:
+    """What is held of a backend that is slower than expected, and may be so by chance."""
+    if isinstance(beside, NoData):
+        return _without_load_moved(found, Cause.NONE, beside.reason)
+    if not found.cause.costs_capacity:
+        return replace(found, cause=Cause.NONE)
+    why_not = f"looks like {found.cause}; so far that is not enough"
+    return _without_load_moved(found, Cause.NONE, why_not)
 
 
 def _without_load_moved(found: Finding, cause: Cause, why_not: str) -> Finding:

@@ -92,8 +92,12 @@ class History(Columns):
 
     def then(self, newest: Read) -> History:
         """One interval more."""
-        fields = np.array([getattr(newest, name) for name in Read.__slots__])
-        return History(np.concatenate((self.read, fields.T[:, :, None]), axis=2))
+        n, fields, width = self.read.shape
+        read = np.empty((n, fields, width + 1))
+        read[:, :, :-1] = self.read
+        for at, name in enumerate(Read.__slots__):
+            read[:, at, -1] = getattr(newest, name)
+        return History(read)
 
     def latest(self) -> History:
         """As many as are compared."""

@@ -246,27 +246,34 @@ class Siblings:
     ----------
     groups : every backend's siblings.
     slow : rows of the backends that are slower than expected.
-    intervals : over how many each of these is compared.
+    likely : of those that likely are slower than in their quiet past.
+    intervals : (n,) over how many each backend is compared.
     followed : rows of those that load was moved away from.
     """
 
     def __init__(
-        self, groups: ControlGroups, *, slow: Ints, intervals: Ints, followed: Ints
+        self,
+        groups: ControlGroups,
+        *,
+        slow: Ints,
+        likely: Ints,
+        intervals: Ints,
+        followed: Ints,
     ) -> None:
-        self._groups = groups
-        self._slow, self._intervals, self._followed = slow, intervals, followed
+        self._groups, self._intervals = groups, intervals
+        self._slow, self._likely, self._followed = slow, likely, followed
 
     def by_t_x(self, row: int) -> Comparison | NoData:
         """A slow backend beside its siblings, by T_x, or why not."""
         return self._slow_by_t_x[row]
 
     def by_cpu_time(self, row: int) -> Comparison | NoData:
-        """The same by the CPU time of a request."""
-        return self._slow_by_cpu_time[row]
+        """The same of one that likely is slow, by the CPU time of a request."""
+        return self._likely_by_cpu_time[row]
 
     def by_rate(self, row: int) -> RhoBg | NoData:
         """What the balancer's choice speaks for, over the same intervals."""
-        return self._slow_by_rate[row]
+        return self._likely_by_rate[row]
 
     def typical(self, row: int, cause: Cause) -> RhoBg | NoData:
         """What siblings of one that is followed suffer, by the witness that counts for a cause."""
@@ -274,15 +281,18 @@ class Siblings:
 
     @cached_property
     def _slow_by_t_x(self) -> dict[int, Comparison | NoData]:
-        return _by_row(self._slow, self._groups.by_t_x(self._slow, self._intervals))
+        rows = self._slow
+        return _by_row(rows, self._groups.by_t_x(rows, self._intervals[rows]))
 
     @cached_property
-    def _slow_by_cpu_time(self) -> dict[int, Comparison | NoData]:
-        return _by_row(self._slow, self._groups.by_cpu_time(self._slow, self._intervals))
+    def _likely_by_cpu_time(self) -> dict[int, Comparison | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_cpu_time(rows, self._intervals[rows]))
 
     @cached_property
-    def _slow_by_rate(self) -> dict[int, RhoBg | NoData]:
-        return _by_row(self._slow, self._groups.by_rate(self._slow, self._intervals))
+    def _likely_by_rate(self) -> dict[int, RhoBg | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_rate(rows, self._intervals[rows]))
 
     @cached_property
     def _typical_by_t_x(self) -> dict[int, RhoBg | NoData]:
