@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import repeat
 
 import numpy as np
 
@@ -169,7 +170,7 @@ def look_at(
     quiet : no load is shifted anywhere.
     """
     windows, samples, usable = seen.windows, seen.samples, seen.usable
-    configured = (policy.peak_rps.get(name, math.nan) for name in seen.names)
+    configured = map(policy.peak_rps.get, seen.names, repeat(math.nan))
     configured_rps = np.fromiter(configured, float, len(seen))
     peak = peak_rps(known.peak, configured_rps)
     used = utilisation(samples)

@@ -20,13 +20,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dial.adapter import RequestBatch
 from dial.types import Measured, NoData
+
+_Numbers = NDArray[np.signedinteger[Any]]
+"""Of backends."""
 
 _LONG = 500
 """Values a backend from which it pays to select the percentile of each one, without sorting all."""
@@ -50,22 +53,33 @@ class _Times:
     Parameters
     ----------
     limit : values kept of a backend; the newest, when it is next looked at.
+
+    Notes
+    -----
+    The arrays stay as long as they once had to be: new ones for every tick take longer to get than
+    to fill.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._backend: _Numbers = np.empty(0, np.int32)
+        self._value = np.empty(0)
         self.clear()
 
     def clear(self) -> None:
-        self._backend: list[NDArray[np.int64]] = []
-        self._value: list[NDArray[np.float64]] = []
+        self._count = 0
         self._sizes = np.zeros(0, np.int64)
 
-    def add(self, backend: NDArray[np.int64], value: NDArray[np.float64]) -> None:
+    def add(self, backend: _Numbers, value: NDArray[np.float64]) -> None:
         if not value.size:
             return
-        self._backend.append(backend)
-        self._value.append(value)
+        begin, end = self._count, self._count + value.size
+        if end > self._value.size:
+            backends, values = np.empty(2 * end, np.int32), np.empty(2 * end)
+            backends[:begin], values[:begin] = self._backend[:begin], self._value[:begin]
+            self._backend, self._value = backends, values
+        self._backend[begin:end], self._value[begin:end] = backend, value
+        self._count = end
         sizes = np.bincount(backend, minlength=self._sizes.size)
         sizes[: self._sizes.size] += self._sizes
         self._sizes = sizes
@@ -96,16 +110,14 @@ class _Times:
         )
         return figures
 
-    def _keep(self, backend: NDArray[np.int64], value: NDArray[np.float64]) -> None:
+    def _keep(self, backend: _Numbers, value: NDArray[np.float64]) -> None:
         self.clear()
         self.add(backend, value)
 
-    def _newest(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _newest(self) -> tuple[_Numbers, NDArray[np.float64]]:
         """All, in the order they came, but of each backend the newest ``limit``."""
-        if not self._value:
-            return np.empty(0, np.int64), np.empty(0)
-        backend, value = np.concatenate(self._backend), np.concatenate(self._value)
-        if self._sizes.max() > self._limit:
+        backend, value = self._backend[: self._count], self._value[: self._count]
+        if self._count and self._sizes.max() > self._limit:
             order = _grouped(backend)
             ends = np.cumsum(self._sizes)[backend[order]]
             kept = np.sort(order[ends - np.arange(order.size) <= self._limit])
@@ -113,7 +125,7 @@ class _Times:
         return backend, value
 
 
-def _grouped(backend: NDArray[np.int64]) -> NDArray[np.int64]:
+def _grouped(backend: _Numbers) -> NDArray[np.int64]:
     """Order by backend, and as they came within each."""
     # Numbers of 16 bits are sorted by their digits, ten times faster.
     small = backend.astype(np.int16) if not backend.size or backend.max() < 2**15 else backend
