@@ -43,7 +43,7 @@ class Symptom:
     threshold
         Of the tree.
     latest
-        Values of the last intervals that had one.
+        Values of the last intervals, one after the other, that had one.
     unseen_intervals
         Since the last of them.
     """
@@ -70,7 +70,9 @@ class Symptom:
             return replace(
                 self, latest=self.latest if unseen < _MOST_UNSEEN else (), unseen_intervals=unseen
             )
-        return replace(self, latest=(*self.latest, value)[-_INTERVALS:], unseen_intervals=0)
+        # What was before a gap says nothing of whether it still shows.
+        before = self.latest if self.unseen_intervals == 0 else ()
+        return replace(self, latest=(*before, value)[-_INTERVALS:], unseen_intervals=0)
 
 
 def symptom_of(tree: Tree, found: Mapping[str, Measured]) -> Symptom | None:

@@ -27,3 +27,6 @@ class Finding:
     rho_bg: RhoBg | NoData
     why: Why = ()
     symptom: Symptom | None = None
+
+    begins: bool = False
+    """Whether the interval before had another cause, or none: what it shows may be half of it."""

@@ -11,6 +11,8 @@ those that are slow, that ask for load to move, or that it was moved away from.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from dial.classifier import Metrics
@@ -74,6 +76,7 @@ def judge(
     for look in looks.into(np.flatnonzero(contended | signal.above | looks.asks)):
         row, name = look.row, names[look.row]
         contention, suspect = contentions.pop(name, None), suspects.pop(name, None)
+        before = suspect if contention is None else contention.cause
         if contention is None:
             suspicion = Suspicion(
                 likely=bool(signal.likely[row]),
@@ -105,7 +108,7 @@ def judge(
             contentions[name] = after
         if suspect is not None:
             suspects[name] = suspect
-        judged[row] = look, finding
+        judged[row] = look, replace(finding, begins=finding.cause is not before)
     known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
     backends = Backends(names, known, contentions, suspects, releases)
     return backends, Verdicts(policy, looks, signal, peak, judged)

@@ -115,15 +115,22 @@ def _taken_by_a_neighbour(policy: Policy, look: Look, finding: Finding) -> Measu
     """rho_bg: what is lost, without what the tenant's own doing explains of it."""
     if isinstance(finding.rho_bg, NoData):
         return finding.rho_bg
-    if not finding.cause.is_own_doing:
-        return finding.rho_bg.value
-    # Both of this interval: what was lost before says nothing of what is waited for now.
-    lost = lost_by(policy, look, finding.cause)
+    if finding.cause.is_own_doing:
+        return _left_over(policy, look, finding)
+    return finding.rho_bg.value
+
+
+def _left_over(policy: Policy, look: Look, finding: Finding) -> Measured:
+    """What the tenant's own doing leaves for a neighbour."""
     excess = look.features[own.FEATURES[finding.cause]]
+    if finding.begins:
+        return NoData("it began within this interval; requests and sample may differ in how much")
     if isinstance(excess, NoData):
         return excess
     if excess < own.least_excess(finding.cause, policy.guards.engage_rho_bg):
         return NoData(f"{own.ENDED[finding.cause]}, and T_x may be of requests from before")
+    # Both of this interval: what was lost before says nothing of what is waited for now.
+    lost = lost_by(policy, look, finding.cause)
     if isinstance(lost, NoData):
         return lost
     return own.left_over(finding.cause, lost.value, excess, used_part(look.seen))

@@ -55,13 +55,19 @@ def test_it_shows_while_it_is_nearer_to_the_threshold_than_to_its_quiet_value(
     assert symptom.shows is shows
 
 
-def test_the_mean_of_three_intervals_counts_and_one_without_a_value_changes_nothing():
+def test_the_mean_of_three_intervals_counts():
     symptom = Symptom("cpu_wait_excess", 0.9)
     for value in (6.0, 0.0, 0.0):
-        symptom = symptom.step(found(cpu_wait_excess=value)).step(found())
+        symptom = symptom.step(found(cpu_wait_excess=value))
     assert symptom.latest == (6.0, 0.0, 0.0)
     assert symptom.shows
     assert not symptom.step(found(cpu_wait_excess=0.0)).shows
+
+
+def test_an_interval_without_a_value_changes_nothing_and_the_next_value_counts_alone():
+    symptom = Symptom("cpu_wait_excess", 0.9).step(found(cpu_wait_excess=6.0))
+    assert symptom.step(found()).shows
+    assert not symptom.step(found()).step(found(cpu_wait_excess=0.0)).shows
 
 
 def test_what_was_never_known_does_not_show():

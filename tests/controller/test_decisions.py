@@ -14,7 +14,8 @@ format 1.
     minute became what load is moved for.)
     (``leastconn-42``, ``own-doing-57`` and ``service-27`` were recorded anew when a moment in which
     all are slow was a reason no more to bring load back; four when a neighbour was no more held to
-    have gone by intervals that are slower than expected.)
+    have gone by intervals that are slower than expected; ``leastconn-42`` and both of these when no
+    rho_bg was told any more of the interval in which something of one's own begins.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

@@ -46,6 +46,20 @@ def test_it_is_named_in_all_ticks_from_the_first_that_names_anything(inside, cau
 
 
 @pytest.mark.parametrize("cause", SIGNALS)
+def test_no_rho_bg_is_told_of_the_interval_in_which_it_begins(inside, cause) -> None:
+    # Requests and sample do not begin together: half of it in one may be all of it in the other.
+    # It is named as soon as an agent tells of it, in the middle of a disturbance or not.
+    getattr(inside, SIGNALS[cause])["s1"] = 0.5
+    inside.agents_dead = {"s1"}
+    assert verdict(inside.run(6)).cause is Cause.UNKNOWN
+    inside.agents_dead = set()
+    first, second = verdict(inside.run(1)), verdict(inside.run(1))
+    assert (first.cause, second.cause) == (cause, cause)
+    assert isinstance(first.rho_bg, NoData)
+    assert second.rho_bg == pytest.approx(0.0, abs=0.1)
+
+
+@pytest.mark.parametrize("cause", SIGNALS)
 def test_load_returns_when_it_ends(inside, cause) -> None:
     signal = getattr(inside, SIGNALS[cause])
     usual, signal["s1"] = signal["s1"], 0.5
