@@ -8,7 +8,7 @@ before that is known.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dial.classifier import Path, Symptom, leaf, own, symptom_of
 from dial.controller.finding import Finding, Why, in_words
@@ -161,7 +161,7 @@ def engage(
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
     if not sure or not found.cause.costs_capacity:
-        return found if sure else by_chance(found, beside), None
+        return found if sure else by_chance(found), None
     witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
     if isinstance(witness, NoData):
         return Finding(Cause.NONE, found.rho_bg, (*found.why, witness.reason)), None
@@ -185,12 +185,18 @@ def engage(
     return _without_load_moved(found, cause, why_not), None
 
 
-def by_chance(found: Finding, beside: Comparison | NoData) -> Finding:
-    """What is held of a backend that is slower than expected, and may be so by chance."""
-    if isinstance(beside, NoData):
-        return _without_load_moved(found, Cause.NONE, beside.reason)
+def by_chance(found: Finding, alone: NoData | None = None) -> Finding:
+    """What is held of a backend that is slower than expected, and may be so by chance.
+
+    Parameters
+    ----------
+    found : what the classifier makes of it.
+    alone : why it cannot be compared with its siblings, if it cannot.
+    """
+    if alone is not None:
+        return _without_load_moved(found, Cause.NONE, alone.reason)
     if not found.cause.costs_capacity:
-        return replace(found, cause=Cause.NONE)
+        return Finding(Cause.NONE, found.rho_bg, found.why)
     why_not = f"looks like {found.cause}; so far that is not enough"
     return _without_load_moved(found, Cause.NONE, why_not)
 

@@ -66,7 +66,7 @@ def judge(
     slower = looks.seen.windows["t_x_ms"] > signal.upper_ms
     siblings = Siblings(
         ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
-        slow=np.flatnonzero(signal.above & ~contended),
+        unlikely=np.flatnonzero(signal.above & ~signal.likely & ~contended),
         likely=np.flatnonzero(signal.likely & ~contended),
         intervals=uneasy_intervals,
         followed=np.flatnonzero(contended),
@@ -108,7 +108,9 @@ def judge(
             contentions[name] = after
         if suspect is not None:
             suspects[name] = suspect
-        judged[row] = look, replace(finding, begins=finding.cause is not before)
+        if finding.cause.is_own_doing:
+            finding = replace(finding, begins=finding.cause is not before)
+        judged[row] = look, finding
     known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
     backends = Backends(names, known, contentions, suspects, releases)
     return backends, Verdicts(policy, looks, signal, peak, judged)
@@ -131,7 +133,7 @@ def _look_into(
         if suspicion.likely:
             finding, contention = engage(policy, look, found, suspicion, siblings, tick=tick)
         else:
-            finding = by_chance(found, siblings.by_t_x(look.row))
+            finding = by_chance(found, siblings.why_not(look.row))
         suspect = found.cause
     if contention is None:
         contention = asked(policy, look, suspicion.release, tick=tick)
