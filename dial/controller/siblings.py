@@ -163,8 +163,8 @@ class ControlGroups:
 
     def why_not(self, rows: Ints, intervals: Ints) -> list[NoData | None]:
         """Why each backend cannot be compared with its siblings by T_x, where it cannot."""
-        compared = _compared(self._witnesses.t_x_speaks(self._groups(rows)), intervals)
-        there = compared[:, 0].any(axis=1)
+        known = self._witnesses.t_x_speaks(self._groups(rows))
+        there: Bools = _compared(known, intervals)[:, 0].any(axis=1)
         return [
             None if can else self._no_interval(row)
             for row, can in zip(rows.tolist(), there.tolist(), strict=True)
