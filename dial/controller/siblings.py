@@ -164,10 +164,10 @@ class ControlGroups:
     def why_not(self, rows: Ints, intervals: Ints) -> list[NoData | None]:
         """Why each backend cannot be compared with its siblings by T_x, where it cannot."""
         known = self._witnesses.t_x_speaks(self._groups(rows))
-        there: Bools = _compared(known, intervals)[:, 0].any(axis=1)
+        compared = np.count_nonzero(_compared(known, intervals)[:, 0], axis=1)
         return [
-            None if can else self._no_interval(row)
-            for row, can in zip(rows.tolist(), there.tolist(), strict=True)
+            None if own else self._no_interval(row)
+            for row, own in zip(rows.tolist(), compared.tolist(), strict=True)
         ]
 
     def by_t_x(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
