@@ -109,10 +109,16 @@ class ByName(Mapping[str, Floats]):
     ----------
     names : that there are.
     make : makes a column.
+    few : makes the same of these rows, where that is less work than to make all of a column.
     """
 
-    def __init__(self, names: Sequence[str], make: Callable[[str], Floats]) -> None:
-        self._names, self._make = names, make
+    def __init__(
+        self,
+        names: Sequence[str],
+        make: Callable[[str], Floats],
+        few: Callable[[list[int]], ByName] | None = None,
+    ) -> None:
+        self._names, self._make, self._few = names, make, few
         self._made: dict[str, Floats] = {}
 
     def __getitem__(self, name: str) -> Floats:
@@ -128,7 +134,12 @@ class ByName(Mapping[str, Floats]):
 
     def take(self, rows: Ints) -> ByName:
         """These rows, in this order."""
-        return ByName(self._names, lambda name: self[name][rows])
+        few = None if self._few is None else self._few(rows.tolist())
+
+        def make(name: str) -> Floats:
+            return self[name][rows] if few is None or name in self._made else few[name]
+
+        return ByName(self._names, make)
 
 
 def attribute(of: Sequence[object], name: str) -> Floats:
@@ -155,7 +166,11 @@ def integers(of: Sequence[object], name: str) -> Ints:
 
 def table(of: Sequence[object], names: Sequence[str]) -> ByName:
     """(n,) of each of these attributes of n objects; NaN where one is absent, or an object is."""
-    return ByName(names, lambda name: attribute(of, name))
+    return ByName(
+        names,
+        lambda name: attribute(of, name),
+        lambda rows: table([of[row] for row in rows], names),
+    )
 
 
 def plain(columns: Columns) -> dict[str, Any]:

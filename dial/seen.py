@@ -15,14 +15,16 @@ from dial.columns import Bools, ByName, Ints, integers, table
 from dial.rows import Rows
 from dial.types import (
     METRIC_NAMES,
+    AgentSample,
     BackendObservation,
+    NoData,
     Observation,
     RequestWindow,
     ServerState,
 )
 
 WINDOW_NAMES = tuple(field.name for field in fields(RequestWindow))
-SAMPLE_NAMES = (*METRIC_NAMES, "cpu_time_cores")
+SAMPLE_NAMES = (*METRIC_NAMES, "cpu_time_cores", "interval_s")
 
 
 class Seen(Rows[BackendObservation]):
@@ -78,3 +80,8 @@ class Seen(Rows[BackendObservation]):
     def row(self, row: int) -> BackendObservation:
         """The backend in a row."""
         return self._make(row)
+
+    def interval(self, row: int) -> tuple[RequestWindow, AgentSample | NoData]:
+        """Its window and its sample."""
+        seen = self._make(row)
+        return seen.window, seen.sample

@@ -24,7 +24,6 @@ Symbols of the paper (Javadi, Gandhi: DIAL, IEEE TCC 2019) that are kept as name
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
@@ -426,12 +425,19 @@ class Plan(InRows[BackendPlan]):
         return {b.name: b.weight for b in self.backends}
 
     @property
+    def causes(self) -> dict[int, Cause]:
+        """What is held of the backends that are anything but well, by their rows."""
+        rows = self.rows
+        causes: dict[int, Cause] | None = getattr(rows, "causes", None)
+        if causes is not None:
+            return causes
+        held = {row: backend.verdict.cause for row, backend in enumerate(rows)}
+        return {row: cause for row, cause in held.items() if cause is not Cause.NONE}
+
+    @property
     def suspected(self) -> tuple[BackendPlan, ...]:
         """The backends that are held to be anything but well."""
-        rows = self.rows
-        looked_into: Sequence[int] = getattr(rows, "looked_into", range(len(rows)))
-        found = (rows[row] for row in looked_into)
-        return tuple(backend for backend in found if backend.verdict.cause is not Cause.NONE)
+        return tuple(self.rows[row] for row in self.causes)
 
 
 # ---------------------------------------------------------------- what came of it

@@ -17,6 +17,8 @@ REST = {"tick": 7, "now_s": 1234.5, "action": Action.HOLD, "reason": "quiet", "c
 class Made(Rows[BackendPlan]):
     """Counts which were made."""
 
+    causes: dict[int, Cause] | None = None
+
     def __init__(self) -> None:
         self.asked: list[int] = []
 
@@ -43,6 +45,21 @@ def test_backends_are_made_once_and_only_when_they_are_asked_for():
     assert plan.backends == BACKENDS
     assert plan.backends is plan.backends
     assert rows.asked == [1, 0, 1]
+
+
+def test_what_is_held_of_backends_is_told_without_making_them():
+    rows = Made()
+    rows.causes = {1: Cause.DISK}
+    plan = Plan.of_rows(rows, **REST)
+    assert (plan.causes, plan.rows.asked) == ({1: Cause.DISK}, [])
+    assert (plan.suspected, plan.rows.asked) == (BACKENDS[1:], [1])
+
+
+def test_backends_that_are_well_are_not_suspected():
+    slow = replace(BACKENDS[1], verdict=replace(WELL, cause=Cause.UNKNOWN))
+    plan = Plan(backends=(BACKENDS[0], slow), **REST)
+    assert plan.causes == {1: Cause.UNKNOWN}
+    assert plan.suspected == (slow,)
 
 
 @pytest.mark.parametrize(

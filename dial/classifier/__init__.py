@@ -25,7 +25,7 @@ from dial.classifier.features import (
 )
 from dial.classifier.metrics import Metrics
 from dial.classifier.symptom import Symptom, symptom_of
-from dial.classifier.tree import Branch, Leaf, Tree, classify
+from dial.classifier.tree import Branch, Leaf, Path, Tree, classify, leaf
 
 __all__ = [
     "FEATURES",
@@ -34,10 +34,12 @@ __all__ = [
     "FeaturesOfOne",
     "Leaf",
     "Metrics",
+    "Path",
     "QuietBaseline",
     "Symptom",
     "Tree",
     "classify",
     "features_of",
+    "leaf",
     "symptom_of",
 ]

@@ -40,7 +40,9 @@ Source
 
 from __future__ import annotations
 
-from dial.types import Measured, NoData
+import numpy as np
+
+from dial.columns import Floats
 
 FEATURE = "deferral_excess"
 """Name of the excess among the features of an interval; the tree does not know it."""
@@ -52,21 +54,19 @@ LEAST_EXCESS = LEAST_LEVEL / (1.0 + LEAST_LEVEL)
 """The same as a part of an activity's time: a third."""
 
 
-def excess(fraction: Measured, quiet: Measured) -> Measured:
-    """The part of activities' time that is lost to waiting beyond the usual, 0 to 1.
+def excess(fraction: Floats, quiet: Floats) -> Floats:
+    """The part of activities' time that is lost to waiting beyond the usual, (n,) of 0 to 1.
+
+    NaN where one is not known, and where nothing was left in quiet times either.
 
     Examples
     --------
-    >>> excess(0.6, 0.2)
-    0.5
+    >>> excess(np.array([0.6]), np.array([0.2]))
+    array([0.5])
     """
-    if isinstance(fraction, NoData):
-        return fraction
-    if isinstance(quiet, NoData):
-        return quiet
-    if quiet >= 1.0:
-        return NoData("nothing was left in quiet times either")
-    return max(0.0, (fraction - quiet) / (1.0 - quiet))
+    left = np.where(quiet < 1.0, 1.0 - quiet, np.nan)
+    beyond: Floats = np.maximum(0.0, (fraction - quiet) / left)
+    return beyond
 
 
 def left_over(lost: float, excess: float) -> float:

@@ -39,10 +39,11 @@ Departures
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
+from dial.classifier import deferral, own
 from dial.classifier.baseline import QuietBaseline
 from dial.classifier.metrics import (
     LEAST_CORES,
@@ -119,13 +120,19 @@ _RATIOS = {
 }
 _ODDS = {"io_pressure_odds_ratio": "io_pressure", "disk_busy_odds_ratio": "disk_busy"}
 _EXCESSES = {"cpu_wait_excess": "cpu_wait", "throttled_excess": "throttled"}
+_LOST = {deferral.FEATURE: "deferral", own.OWN_SERVICES: "own_services", own.SOFTIRQ: "softirq"}
 """The metrics that are compared with their quiet past, and how."""
+
+
+Interval = tuple[RequestWindow, AgentSample | NoData]
+"""What was observed of one backend."""
 
 
 class Features(Mapping[str, Floats]):
     """The features of one interval by the names of :data:`FEATURES`, each made when asked for.
 
-    They are (n,); NaN where one is missing (:class:`FeaturesOfOne` says why).
+    They are (n,); NaN where one is missing (:class:`FeaturesOfOne` says why).  Those of
+    :mod:`dial.classifier.own` are there for whoever asks for them; the tree knows none of them.
 
     Parameters
     ----------
@@ -160,7 +167,19 @@ class Features(Mapping[str, Floats]):
             return (_odds(now[_ODDS[name]]) + LEAST_FRACTION) / of
         if name in _EXCESSES:
             return now[_EXCESSES[name]] - self.expected(_EXCESSES[name])
+        if name in own.NAMES:
+            return own.asked_part(now["targets_missed"]) if name == own.ASKED else self._lost(name)
         return now.errors_fraction if name == "errors_fraction" else now.retransmit_fraction
+
+    def _lost(self, name: str) -> Floats:
+        """Of the capacity, to the tenant itself."""
+        metric = _LOST[name]
+        lost = deferral.excess(self._now[metric], self.expected(metric))
+        if name == own.OWN_SERVICES:
+            # What the VM asks for counts, whatever its services take.
+            asked = self[own.ASKED]
+            lost = np.where(asked > 0.0, np.fmax(asked, lost), lost)
+        return lost
 
     def _ratio(self, metric: str, least: Floats | float) -> Floats:
         """Both with the least that means anything: 1 where nothing was expected nor seen."""
@@ -175,51 +194,48 @@ class Features(Mapping[str, Floats]):
             self._expected[metric] = self._baseline.expected(metric, served_per_s)
         return self._expected[metric]
 
+    def has_learnt(self, metric: str, row: int) -> bool:
+        """Whether anything is known of a metric of one backend in quiet times."""
+        return self._baseline.has_learnt(metric, row)
+
 
 class FeaturesOfOne(Mapping[str, Measured]):
     """One backend's features by name, each with the reason where it is missing.
 
     Parameters
     ----------
-    found, baseline : of all backends.
+    found : of all backends.
     row : of this one.
-    window, sample : this one's interval.
-    beside : features that are not of the tree.
+    interval : this one's window and sample, once it has to be told why a feature is missing.
     """
 
-    __slots__ = ("_baseline", "_beside", "_found", "_row", "_sample", "_window")
+    __slots__ = ("_found", "_interval", "_row")
 
-    def __init__(
-        self,
-        found: Mapping[str, Floats],
-        baseline: QuietBaseline,
-        row: int,
-        window: RequestWindow,
-        sample: AgentSample | NoData,
-        *,
-        beside: Mapping[str, Measured],
-    ) -> None:
-        self._found, self._baseline, self._row = found, baseline, row
-        self._window, self._sample, self._beside = window, sample, beside
+    def __init__(self, found: Features, row: int, interval: Callable[[], Interval]) -> None:
+        self._found, self._row, self._interval = found, row, interval
+
+    def number(self, name: str) -> float:
+        """NaN where it is missing."""
+        return float(self._found[name][self._row])
 
     def __getitem__(self, name: str) -> Measured:
-        if name in self._beside:
-            return self._beside[name]
-        value = float(self._found[name][self._row])
+        value = self.number(name)
         return self._why_not(name) if math.isnan(value) else value
 
     def __iter__(self) -> Iterator[str]:
-        return iter((*self._found, *self._beside))
+        return iter(self._found)
 
     def __len__(self) -> int:
-        return len(self._found) + len(self._beside)
+        return len(self._found)
 
     def _why_not(self, name: str) -> NoData:
-        seen, metric = _observed(name, self._window, self._sample), _COMPARED.get(name)
+        seen, metric = _observed(name, *self._interval()), _COMPARED.get(name)
         if isinstance(seen, NoData):
             return seen
-        if metric and not self._baseline.has_learnt(metric, self._row):
+        if metric and not self._found.has_learnt(metric, self._row):
             return NoData("no quiet interval learnt")
+        if name in _LOST:
+            return NoData("nothing was left in quiet times either")
         return NoData("nothing was expected, so no ratio can be formed")
 
 
@@ -232,10 +248,10 @@ def features_of(
     """The features of a single backend: ``baseline`` has one row."""
     windows, samples = table([window], WINDOW_FIELDS), table([sample], SAMPLE_FIELDS)
     found = Features(baseline, Metrics(windows, samples, column([rho_fg])))
-    return dict(FeaturesOfOne(found, baseline, 0, window, sample, beside={}))
+    return dict(FeaturesOfOne(found, 0, lambda: (window, sample)))
 
 
-_COMPARED = {name: metric for name, (metric, _) in _RATIOS.items()} | _ODDS | _EXCESSES
+_COMPARED = {name: metric for name, (metric, _) in _RATIOS.items()} | _ODDS | _EXCESSES | _LOST
 
 _NEEDED = {
     "cpu_time_ratio": ("cpu_time_cores",),
@@ -246,8 +262,13 @@ _NEEDED = {
     "disk_busy_odds_ratio": ("disk_busy_fraction",),
     "retransmit_fraction": ("tcp_retransmits_per_s", "tcp_segments_out_per_s"),
     "memory_reload_ratio": ("memory_reload_ns",),
+    deferral.FEATURE: ("deferral_fraction",),
+    own.OWN_SERVICES: ("own_services_cores",),
+    own.SOFTIRQ: ("net_softirq_cores",),
 }
 """Of a sample."""
+_PARTS = (own.OWN_SERVICES, own.SOFTIRQ)
+"""Parts of the CPU, so that its capacity is needed as well."""
 
 
 def _observed(feature: str, window: RequestWindow, sample: AgentSample | NoData) -> Measured:
@@ -266,7 +287,8 @@ def _observed(feature: str, window: RequestWindow, sample: AgentSample | NoData)
         if all(isinstance(wait, NoData) for wait in waits):
             return waits[-1]
     needed: list[Measured] = [getattr(sample, name) for name in _NEEDED[feature]]
-    return next((each for each in needed if isinstance(each, NoData)), needed[0])
+    missing = (each for each in needed if isinstance(each, NoData))
+    return next(missing, own.part(needed[0], sample) if feature in _PARTS else needed[0])
 
 
 def _odds(fraction: Floats) -> Floats:

@@ -30,6 +30,7 @@ SAMPLE_FIELDS = (
     "own_services_cores",
     "net_softirq_cores",
     "cpu_capacity_cores",
+    "targets_missed_s",
     "tcp_retransmits_per_s",
     "tcp_segments_out_per_s",
 )
@@ -50,6 +51,7 @@ _FIELD_OF = {
     "throttled": "throttled_fraction",
     "memory_reload": "memory_reload_ns",
     "deferral": "deferral_fraction",
+    "targets_missed": "targets_missed_s",
 }
 """Metrics that are a field of a sample as it is."""
 

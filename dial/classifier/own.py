@@ -48,9 +48,12 @@ Source
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+import numpy as np
 
 from dial.classifier import deferral
+from dial.columns import Floats
 from dial.types import AgentSample, Cause, Measured, NoData
 
 OWN_SERVICES, SOFTIRQ, ASKED = "own_services_excess", "softirq_excess", "asked_part"
@@ -62,6 +65,8 @@ FEATURES: Mapping[Cause, str] = {
     Cause.SOFTIRQ: SOFTIRQ,
 }
 """What each cause of one's own shows by."""
+
+NAMES = (*FEATURES.values(), ASKED)
 
 WHY: Mapping[Cause, str] = {
     Cause.INTRA_APP: "it waits for itself",
@@ -95,17 +100,31 @@ def part(cores: Measured, sample: AgentSample) -> Measured:
     return min(1.0, cores / capacity) if capacity > 0.0 else NoData("the VM may use no CPU")
 
 
-def asked_part(targets_missed_s: Measured) -> float:
-    """The part of the capacity that a VM asks to be relieved of.
+def asked_part(targets_missed_s: Floats) -> Floats:
+    """The part of the capacity that VMs ask to be relieved of, (n,); 0 where nothing is missed.
 
     Examples
     --------
-    >>> asked_part(60.0), asked_part(600.0), asked_part(NoData("--partition is not given"))
-    (0.2, 0.5, 0.0)
+    >>> asked_part(np.array([60.0, 600.0, np.nan]))
+    array([0.2, 0.5, 0. ])
     """
-    if isinstance(targets_missed_s, NoData):
-        return 0.0
-    return min(MOST_ASKED, ASKED_A_MINUTE * targets_missed_s / _MINUTE_S)
+    asked = np.minimum(MOST_ASKED, ASKED_A_MINUTE * targets_missed_s / _MINUTE_S)
+    return np.where(np.isnan(asked), 0.0, asked)
+
+
+def any_excess(number: Callable[[str], float], least_rho_bg: float) -> bool:
+    """Whether anything is worth mentioning.
+
+    Parameters
+    ----------
+    number
+        A feature of an interval by its name, NaN where it is missing.
+    least_rho_bg
+        What is worth calling a neighbour.
+    """
+    return any(
+        number(name) >= least_excess(cause, least_rho_bg) for cause, name in FEATURES.items()
+    )
 
 
 def excesses(found: Mapping[str, Measured], least_rho_bg: float) -> dict[Cause, float]:

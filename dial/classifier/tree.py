@@ -16,8 +16,9 @@ Source
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,6 +60,11 @@ class Branch:
         """Whether it tells only what is there from what is missing: no number is so large."""
         return self.threshold >= sys.float_info.max
 
+    def way(self, value: float) -> Tree:
+        """Where a value leads to; NaN is one that is missing."""
+        above = self.missing == "above" if math.isnan(value) else value >= self.threshold
+        return self.above if above else self.below
+
 
 Tree = Leaf | Branch
 
@@ -90,14 +96,45 @@ def classify(tree: Tree, found: Mapping[str, Measured]) -> tuple[Cause, tuple[st
         value = found[node.feature]
         if isinstance(value, NoData):
             path.append(f"{in_words(node.feature)} missing ({value.reason})")
-            node = node.above if node.missing == "above" else node.below
-        elif node.asks_whether_known:
+            node = node.way(math.nan)
+            continue
+        if node.asks_whether_known:
             path.append(f"{in_words(node.feature, value)} is known")
-            node = node.below
-        elif value >= node.threshold:
-            path.append(f"{in_words(node.feature, value)} >= {node.threshold:.3g}")
-            node = node.above
         else:
-            path.append(f"{in_words(node.feature, value)} < {node.threshold:.3g}")
-            node = node.below
+            side = ">=" if value >= node.threshold else "<"
+            path.append(f"{in_words(node.feature, value)} {side} {node.threshold:.3g}")
+        node = node.way(value)
     return node.cause, tuple(path)
+
+
+def leaf(tree: Tree, number: Callable[[str], float]) -> Cause:
+    """The class alone, of which there are no words to be made.
+
+    Parameters
+    ----------
+    tree : the root.
+    number : a feature of one interval by its name, NaN where it is missing.
+    """
+    while isinstance(tree, Branch):
+        tree = tree.way(number(tree.feature))
+    return tree.cause
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Path:
+    """How an interval was classified; said once somebody asks.
+
+    Attributes
+    ----------
+    tree
+        The root.
+    found
+        Features of the interval, by name.
+    """
+
+    tree: Tree
+    found: Mapping[str, Measured]
+
+    def in_words(self) -> tuple[str, ...]:
+        """The comparisons on the way."""
+        return classify(self.tree, self.found)[1]

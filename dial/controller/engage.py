@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dial.classifier import Symptom, classify, own, symptom_of
-from dial.controller.finding import Finding
+from dial.classifier import Path, Symptom, leaf, own, symptom_of
+from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look, reading_of, used_part
 from dial.controller.policy import Policy
 from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, Siblings
@@ -52,8 +52,7 @@ class Suspicion:
 
 def find_cause(policy: Policy, look: Look) -> Finding:
     """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
-    sample = look.seen.sample
-    if isinstance(sample, NoData):
+    if not look.heard and isinstance(sample := look.seen.sample, NoData):
         why = (f"cannot be classified: {sample.reason}",)
         return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
     cause, path = cause_of(policy, look)
@@ -63,9 +62,7 @@ def find_cause(policy: Policy, look: Look) -> Finding:
     return Finding(cause, alone, path, symptom_beside(policy, look, cause))
 
 
-def cause_of(
-    policy: Policy, look: Look, held: RhoBg | None = None
-) -> tuple[Cause, tuple[str, ...]]:
+def cause_of(policy: Policy, look: Look, held: RhoBg | None = None) -> tuple[Cause, Why]:
     """The class of an interval, and what it was told by: the tree's, or one of its own doing.
 
     Parameters
@@ -74,10 +71,10 @@ def cause_of(
     look : the backend's interval.
     held : the capacity that is lost by what is known already, for an interval without T_x.
     """
-    cause, path = classify(policy.tree, look.features)
+    cause, path = leaf(policy.tree, look.features.number), Path(policy.tree, look.features)
     least = policy.guards.engage_rho_bg
-    if not own.excesses(look.features, least):
-        return cause, path
+    if not own.any_excess(look.features.number, least):
+        return cause, (path,)
     lost = lost_by(policy, look, Cause.INTRA_APP)
     if isinstance(lost, NoData) and held is not None:
         lost = held
@@ -88,12 +85,13 @@ def cause_of(
         hardware=cause.costs_capacity,
         least_rho_bg=least,
     )
-    if found is None or isinstance(look.seen.sample, NoData):
-        return cause, path
-    feature, top = own.FEATURES[found], look.seen.sample.top_resource
+    sample = look.seen.sample
+    if found is None or isinstance(sample, NoData):
+        return cause, (path,)
+    feature, top = own.FEATURES[found], sample.top_resource
     most = f", most for {top}" if found is Cause.INTRA_APP and not isinstance(top, NoData) else ""
     excess = f"{look.features[feature]:.2f} >= {own.least_excess(found, least):.2f}"
-    return found, (f"{feature} {excess}: {own.WHY[found]}{most}", *path)
+    return found, (f"{feature} {excess}: {own.WHY[found]}{most}", path)
 
 
 def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
@@ -162,16 +160,13 @@ def engage(
         why = (*found.why, *given_less, far_slower)
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
-    if not found.cause.costs_capacity:
-        cause = found.cause if sure else Cause.NONE
-        return Finding(cause, found.rho_bg, found.why), None
+    if not sure or not found.cause.costs_capacity:
+        return found if sure else by_chance(found), None
     witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
     if isinstance(witness, NoData):
         return Finding(Cause.NONE, found.rho_bg, (*found.why, witness.reason)), None
     cause, least = Cause.NONE, policy.guards.engage_rho_bg
-    if not sure:
-        why_not = f"looks like {found.cause}; so far that is not enough"
-    elif not settled:
+    if not settled:
         why_not = f"looks like {found.cause}, which the interval before did not"
     elif isinstance(found.rho_bg, NoData):
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
@@ -188,6 +183,22 @@ def engage(
     else:
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
     return _without_load_moved(found, cause, why_not), None
+
+
+def by_chance(found: Finding, alone: NoData | None = None) -> Finding:
+    """What is held of a backend that is slower than expected, and may be so by chance.
+
+    Parameters
+    ----------
+    found : what the classifier makes of it.
+    alone : why it cannot be compared with its siblings, if it cannot.
+    """
+    if alone is not None:
+        return _without_load_moved(found, Cause.NONE, alone.reason)
+    if not found.cause.costs_capacity:
+        return Finding(Cause.NONE, found.rho_bg, found.why)
+    why_not = f"looks like {found.cause}; so far that is not enough"
+    return _without_load_moved(found, Cause.NONE, why_not)
 
 
 def _without_load_moved(found: Finding, cause: Cause, why_not: str) -> Finding:
@@ -234,7 +245,7 @@ def _contention(
         since_tick=tick,
         read_tick=tick,
         returns=returns,
-        evidence=found.why,
+        evidence=in_words(found.why),
         symptom=found.symptom,
     )
 

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 
-from dial.classifier import Symptom
+from dial.classifier import Path, Symptom
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
+
+Why = tuple[str | Path, ...]
+"""What speaks for a finding.  Most is of backends that are well again before anybody asks."""
+
+
+def in_words(why: Why) -> tuple[str, ...]:
+    """For a person, and for a recording."""
+    said = ((each,) if isinstance(each, str) else each.in_words() for each in why)
+    return tuple(chain.from_iterable(said))
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +25,7 @@ class Finding:
 
     cause: Cause
     rho_bg: RhoBg | NoData
-    why: tuple[str, ...] = ()
+    why: Why = ()
     symptom: Symptom | None = None
 
     begins: bool = False

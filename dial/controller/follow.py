@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from dial.classifier import own
 from dial.controller.engage import cause_of, lost_by, symptom_beside
-from dial.controller.finding import Finding
+from dial.controller.finding import Finding, in_words
 from dial.controller.guards import least_stay_ticks
 from dial.controller.history import WINDOW_INTERVALS
 from dial.controller.look import Look, drains, reading_of
@@ -75,7 +75,7 @@ def follow(
             why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
             return Finding(Cause.NONE, contention.rho_bg, (why,)), None, suspect
         return _held(contention), contention, suspect
-    if reading.percentile is not None and drains(look.seen):
+    if reading.percentile is not None and drains(look):
         return _held(contention), contention, suspect
     gone = _gone(policy, contention, reading, above=above)
     if gone >= _enough(policy) and not stays:
@@ -129,13 +129,13 @@ def _name(
     policy: Policy, contention: Contention, look: Look, suspect: Cause | None
 ) -> tuple[Contention, Cause | None]:
     """Find the cause of a contention that was begun without."""
-    if isinstance(look.seen.sample, NoData):
+    if not look.heard:
         return contention, suspect
     cause, path = cause_of(policy, look, contention.rho_bg)
     # Of a backend with little load a request takes a little more CPU time for that alone.
     by_cpu_time = lost_by(policy, look, Cause.LLC)
     cached = (
-        look.seen.server.usable
+        look.usable
         and not isinstance(by_cpu_time, NoData)
         and by_cpu_time.mean >= policy.guards.engage_rho_bg
     )
@@ -143,7 +143,9 @@ def _name(
     # What is measured inside the VM need not look the same twice.
     if named and (cause is suspect or cause.is_own_doing):
         symptom = symptom_beside(policy, look, cause)
-        contention = replace(contention, cause=cause, evidence=path, symptom=symptom, gone=0.0)
+        contention = replace(
+            contention, cause=cause, evidence=in_words(path), symptom=symptom, gone=0.0
+        )
     return contention, cause
 
 

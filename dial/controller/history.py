@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dial.columns import Columns, Floats, Ints
+from dial.columns import Bools, Columns, Floats, Ints
 from dial.estimator import SLOWDOWN, Reading, Tracker
 from dial.queueing import MM1
 
@@ -92,8 +92,12 @@ class History(Columns):
 
     def then(self, newest: Read) -> History:
         """One interval more."""
-        fields = np.array([getattr(newest, name) for name in Read.__slots__])
-        return History(np.concatenate((self.read, fields.T[:, :, None]), axis=2))
+        n, fields, width = self.read.shape
+        read = np.empty((n, fields, width + 1))
+        read[:, :, :-1] = self.read
+        for at, name in enumerate(Read.__slots__):
+            read[:, at, -1] = getattr(newest, name)
+        return History(read)
 
     def latest(self) -> History:
         """As many as are compared."""
@@ -121,6 +125,12 @@ class Witnesses:
         reading = Reading(MM1, slow, rho_fg, requests, self._percentile)
         mean, sd = self._sampling.alone(reading)
         return _apparent(mean, sd, np.minimum(reading.relaxations(mean), LONG))
+
+    def t_x_speaks(self, rows: Ints) -> Bools:
+        """Of which intervals T_x says anything, (..., w) for rows (...,)."""
+        slow, rho_fg, *_ = self._fields(rows)
+        speaks: Bools = ~(np.isnan(slow) | np.isnan(rho_fg))
+        return speaks
 
     def by_cpu_time(self, rows: Ints) -> Apparent:
         """The same by the CPU time of a request."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from dial.classifier import Metrics
 from dial.columns import Bools, Floats
-from dial.controller.engage import Suspicion, asked, engage, find_cause
+from dial.controller.engage import Suspicion, asked, by_chance, engage, find_cause
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
 from dial.controller.history import WINDOW_INTERVALS, Witnesses
@@ -64,11 +64,11 @@ def judge(
 
     # Of this interval alone: what was before says nothing of whether a neighbour is still there.
     slower = looks.seen.windows["t_x_ms"] > signal.upper_ms
-    slow = np.flatnonzero(signal.above & ~contended)
     siblings = Siblings(
         ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
-        slow=slow,
-        intervals=uneasy_intervals[slow],
+        unlikely=np.flatnonzero(signal.above & ~signal.likely & ~contended),
+        likely=np.flatnonzero(signal.likely & ~contended),
+        intervals=uneasy_intervals,
         followed=np.flatnonzero(contended),
     )
 
@@ -108,7 +108,9 @@ def judge(
             contentions[name] = after
         if suspect is not None:
             suspects[name] = suspect
-        judged[row] = look, replace(finding, begins=finding.cause is not before)
+        if finding.cause.is_own_doing:
+            finding = replace(finding, begins=finding.cause is not before)
+        judged[row] = look, finding
     known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
     backends = Backends(names, known, contentions, suspects, releases)
     return backends, Verdicts(policy, looks, signal, peak, judged)
@@ -128,7 +130,10 @@ def _look_into(
     contention = None
     if above:
         found = find_cause(policy, look)
-        finding, contention = engage(policy, look, found, suspicion, siblings, tick=tick)
+        if suspicion.likely:
+            finding, contention = engage(policy, look, found, suspicion, siblings, tick=tick)
+        else:
+            finding = by_chance(found, siblings.why_not(look.row))
         suspect = found.cause
     if contention is None:
         contention = asked(policy, look, suspicion.release, tick=tick)

@@ -10,12 +10,13 @@ about more: in most ticks most are quiet.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import repeat
 
 import numpy as np
 
-from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, deferral, own
+from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, own
 from dial.columns import Bools, Floats, Ints
 from dial.controller.history import Read
 from dial.controller.passed_over import PassedOver, passed_over
@@ -32,7 +33,7 @@ from dial.estimator import (
 )
 from dial.queueing import MM1, TailCurve
 from dial.seen import Seen
-from dial.types import AgentSample, BackendObservation, Cause, Measured, NoData, Observation
+from dial.types import BackendObservation, Cause, Measured, NoData, Observation
 
 _DRAINS = 1.25
 """With 25 requests a second that is chance in one of ten intervals, which then are not read; beside
@@ -77,19 +78,13 @@ class Looks:
         """Some of the backends, one by one."""
         if not rows.size:
             return []
-        seen = [self.seen[row] for row in rows.tolist()]
-        baseline = self.baseline.take(rows)
-        features = Features(
-            baseline,
-            Metrics(self.seen.windows.take(rows), self.seen.samples.take(rows), self.rho_fg[rows]),
-        )
-        looks = []
-        for at, (row, each) in enumerate(zip(rows.tolist(), seen, strict=True)):
-            beside = _own_doing(each, features, at)
-            of = FeaturesOfOne(features, baseline, at, each.window, each.sample, beside=beside)
-            rho_fg = rho_fg_of(self.rho_fg[row], each.sample)
-            looks.append(Look(self, row, each, rho_fg, of))
-        return looks
+        windows, samples = self.seen.windows.take(rows), self.seen.samples.take(rows)
+        features = Features(self.baseline.take(rows), Metrics(windows, samples, self.rho_fg[rows]))
+        heard = ~np.isnan(samples["interval_s"])
+        return [
+            Look(self, row, there, FeaturesOfOne(features, at, partial(self.seen.interval, row)))
+            for at, (row, there) in enumerate(zip(rows.tolist(), heard.tolist(), strict=True))
+        ]
 
     def beside(self, curve: QuietCurve) -> Looks:
         """The same beside what is known of Eq. 1 by now."""
@@ -112,10 +107,8 @@ class Look:
         All of them.
     row
         Of this one.
-    seen
-        What was observed.
-    rho_fg
-        The backend's own utilisation.
+    heard
+        Whether its agent was.
     features
         By name (:data:`dial.classifier.FEATURES`, :data:`dial.classifier.own.FEATURES`), and
         :data:`dial.classifier.own.ASKED`.
@@ -123,46 +116,44 @@ class Look:
 
     looks: Looks
     row: int
-    seen: BackendObservation
-    rho_fg: Measured
-    features: Mapping[str, Measured]
+    heard: bool
+    features: FeaturesOfOne
+
+    @property
+    def seen(self) -> BackendObservation:
+        """What was observed, made for whoever needs more of it than numbers."""
+        return self.looks.seen[self.row]
+
+    def window(self, name: str) -> float:
+        """A number of its window; NaN where it is missing."""
+        return float(self.looks.seen.windows[name][self.row])
+
+    @property
+    def usable(self) -> bool:
+        """Whether the balancer uses it."""
+        return bool(self.looks.seen.usable[self.row])
+
+    @property
+    def t_x_ms(self) -> Measured:
+        """T_x, or why there is none."""
+        t_x_ms = self.window("t_x_ms")
+        return self.seen.window.t_x_ms if math.isnan(t_x_ms) else t_x_ms
+
+    @property
+    def rho_fg(self) -> Measured:
+        """The backend's own utilisation, or why it is not known."""
+        rho_fg = float(self.looks.rho_fg[self.row])
+        return why_no_utilisation(self.seen.sample) if math.isnan(rho_fg) else rho_fg
 
     @property
     def asked(self) -> float:
         """The part of its load that the VM asks to be relieved of; mostly 0."""
-        part = self.features[own.ASKED]
-        return 0.0 if isinstance(part, NoData) else part
+        return self.features.number(own.ASKED)
 
     def curve(self, shape: TailCurve = MM1) -> TailCurve | NoData:
         """Eq. 1 of the backend, or why there is none yet."""
         scale_ms = float(self.looks.scale_ms(shape)[self.row])
         return NO_CURVE if math.isnan(scale_ms) else shape.scaled(scale_ms)
-
-
-def _own_doing(seen: BackendObservation, features: Features, row: int) -> dict[str, Measured]:
-    """What the VM loses to the tenant itself beyond the usual, and what it asks for."""
-    sample = seen.sample
-    if isinstance(sample, NoData):
-        return {**dict.fromkeys(own.FEATURES.values(), sample), own.ASKED: 0.0}
-
-    def beyond(metric: str, part: Measured) -> Measured:
-        if isinstance(part, NoData):
-            return part
-        usual = float(features.expected(metric)[row])
-        if math.isnan(usual):
-            return NoData("no quiet interval learnt")
-        return deferral.excess(part, usual)
-
-    asked = own.asked_part(sample.targets_missed_s)
-    taken = beyond("own_services", own.part(sample.own_services_cores, sample))
-    if asked > 0.0:
-        taken = asked if isinstance(taken, NoData) else max(taken, asked)
-    return {
-        deferral.FEATURE: beyond("deferral", sample.deferral_fraction),
-        own.OWN_SERVICES: taken,
-        own.SOFTIRQ: beyond("softirq", own.part(sample.net_softirq_cores, sample)),
-        own.ASKED: asked,
-    }
 
 
 def look_at(
@@ -179,7 +170,7 @@ def look_at(
     quiet : no load is shifted anywhere.
     """
     windows, samples, usable = seen.windows, seen.samples, seen.usable
-    configured = (policy.peak_rps.get(name, math.nan) for name in seen.names)
+    configured = map(policy.peak_rps.get, seen.names, repeat(math.nan))
     configured_rps = np.fromiter(configured, float, len(seen))
     peak = peak_rps(known.peak, configured_rps)
     used = utilisation(samples)
@@ -227,11 +218,6 @@ def own_utilisation(rate_per_s: Floats, measured_rho: Floats, peak: Floats) -> F
     return np.where(np.isnan(peak), measured_rho, np.minimum(1.0, rate_per_s / peak))
 
 
-def rho_fg_of(rho_fg: float, sample: AgentSample | NoData) -> Measured:
-    """One backend's own utilisation, or why it is not known."""
-    return why_no_utilisation(sample) if math.isnan(rho_fg) else float(rho_fg)
-
-
 def used_part(seen: BackendObservation) -> Measured:
     """The part of its CPU that the VM uses, packets included."""
     if isinstance(seen.sample, NoData):
@@ -239,31 +225,30 @@ def used_part(seen: BackendObservation) -> Measured:
     return own.part(seen.sample.cpu_time_cores, seen.sample)
 
 
-def drains(seen: BackendObservation) -> bool:
+def drains(look: Look) -> bool:
     """Whether the backend serves what waited: more requests end than arrive.
 
     Their response times are those of the load that they came with, not of the present one.
     """
-    served, arrived = seen.window.served_per_s, seen.window.rate_per_s
-    return not isinstance(served, NoData) and 0.0 < _DRAINS * arrived < served
+    return 0.0 < _DRAINS * look.window("rate_per_s") < look.window("served_per_s")
 
 
 def reading_of(policy: Policy, look: Look, cause: Cause) -> Reading | NoData:
     """What rho_bg is estimated from: T_x, or of a cache in contention the CPU time a request."""
     if cause is Cause.LLC:
         return _cpu_time(look)
-    window, curve = look.seen.window, look.curve(policy.shapes.get(cause, MM1))
+    curve, t_x_ms, rho_fg = look.curve(policy.shapes.get(cause, MM1)), look.t_x_ms, look.rho_fg
     if isinstance(curve, NoData):
         return curve
-    if isinstance(window.t_x_ms, NoData):
-        return window.t_x_ms
-    if isinstance(look.rho_fg, NoData):
-        return look.rho_fg
-    return Reading(curve, window.t_x_ms, look.rho_fg, window.t_x_requests, policy.percentile)
+    if isinstance(t_x_ms, NoData):
+        return t_x_ms
+    if isinstance(rho_fg, NoData):
+        return rho_fg
+    return Reading(curve, t_x_ms, rho_fg, look.window("t_x_requests"), policy.percentile)
 
 
 def _cpu_time(look: Look) -> Reading | NoData:
-    slowdown, requests = look.features["cpu_time_ratio"], look.seen.window.requests
+    slowdown, requests = look.features["cpu_time_ratio"], look.window("requests")
     if isinstance(slowdown, NoData):
         return slowdown
     if not requests:

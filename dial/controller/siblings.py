@@ -87,14 +87,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from dial.columns import Floats, Ints
+from dial.columns import Bools, Ints
+from dial.controller import fading
 from dial.controller.history import Apparent, Witnesses
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
-
-_FADE = 0.85
-"""What an interval counts of the one after it: 0.5 after a long time of being slow alike is found
-in four."""
 
 _GROUP = 8
 
@@ -103,9 +100,6 @@ SURE_DEVIATIONS = 3.0
 
 SURE_ALONE_DEVIATIONS = 4.0
 """The same where no class is known that agrees, or the siblings suffer as well."""
-
-_INSTANT = 1e-3
-"""Below it the correlation of two intervals is 1, but for what arithmetic loses."""
 
 _UNDISTURBED = RhoBg(0.0, 0.0)
 _NO_RATE = NoData("the balancer's choice says nothing of it")
@@ -167,6 +161,15 @@ class ControlGroups:
         self._names = names
         self._witnesses = witnesses
 
+    def why_not(self, rows: Ints, intervals: Ints) -> list[NoData | None]:
+        """Why each backend cannot be compared with its siblings by T_x, where it cannot."""
+        known = self._witnesses.t_x_speaks(self._groups(rows))
+        compared = np.count_nonzero(_compared(known, intervals)[:, 0], axis=1)
+        return [
+            None if own else self._no_interval(row)
+            for row, own in zip(rows.tolist(), compared.tolist(), strict=True)
+        ]
+
     def by_t_x(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """Each backend beside its siblings over so many last intervals, by T_x, or why not."""
         return self._compare(rows, intervals, self._witnesses.by_t_x(self._groups(rows)))
@@ -182,7 +185,7 @@ class ControlGroups:
         heard = np.where(age < intervals[:, None, None], says.mean, np.nan)
         if np.isnan(heard).all():
             return [_NO_RATE] * rows.size
-        mean, sd = _means(Apparent(heard, says.sd, says.relaxations))
+        mean, sd = fading.means(Apparent(heard, says.sd, says.relaxations))
         found = zip(mean[:, 0].tolist(), sd[:, 0].tolist(), strict=True)
         return [_NO_RATE if math.isnan(mean) else RhoBg(mean, sd) for mean, sd in found]
 
@@ -191,45 +194,39 @@ class ControlGroups:
         siblings = self._groups(rows)[:, 1:]
         says = self._witnesses
         history = says.by_cpu_time(siblings) if by_cpu_time else says.by_t_x(siblings)
-        means, sds = _means(history)
-        means = np.minimum(means, _medians(history.mean))
+        means, sds = fading.means(history)
+        means = np.minimum(means, fading.medians(history.mean))
         return [
             NoData(f"no sibling of {self._names[row]} was heard of late")
             if found is None
             else found
-            for row, found in zip(rows.tolist(), _lower_medians(means, sds), strict=True)
+            for row, found in zip(rows.tolist(), fading.lower_medians(means, sds), strict=True)
         ]
 
     def _compare(self, rows: Ints, intervals: Ints, history: Apparent) -> list[Comparison | NoData]:
         if not rows.size:
             return []
-        width = history.mean.shape[-1]
-        ages = _ages(history.mean)
-        newest = np.min(ages[:, 1:], axis=1, initial=width)
-        newest = np.where(newest == width, 0, newest)
-        # The newest of its own that is no newer than the newest of theirs.
-        age = np.arange(width - 1, -1, -1)
-        asked = age < intervals[:, None, None]
-        own = asked[:, 0] & (age >= newest[:, None])
-        known = np.concatenate((own[:, None], np.broadcast_to(asked, history.mean.shape)[:, 1:]), 1)
-        heard = np.where(known, history.mean, np.nan)
-        since = _ages(heard[:, :1])
+        known = ~np.isnan(history.mean)
+        compared = _compared(known, intervals)
+        heard = np.where(compared, history.mean, np.nan)
         latest = slice(-max(int(intervals.max()), 1), None)
-        means, sds = _means(
+        means, sds = fading.means(
             Apparent(heard[..., latest], history.sd[..., latest], history.relaxations[..., latest])
         )
-        means[:, 1:][ages[:, 1:] > since] = np.nan
-        beside = _lower_medians(means[:, 1:], sds[:, 1:])
-        compared: list[Comparison | NoData] = []
+        means[:, 1:][fading.ages(known[:, 1:]) > fading.ages(compared[:, :1])] = np.nan
+        beside = fading.lower_medians(means[:, 1:], sds[:, 1:])
+        found: list[Comparison | NoData] = []
         for row, mean, sd, siblings in zip(
             rows.tolist(), means[:, 0].tolist(), sds[:, 0].tolist(), beside, strict=True
         ):
             if math.isnan(mean):
-                name = self._names[row]
-                compared.append(NoData(f"no interval of {name} to compare with its siblings yet"))
+                found.append(self._no_interval(row))
             else:
-                compared.append(Comparison(RhoBg(mean, sd), siblings or _UNDISTURBED))
-        return compared
+                found.append(Comparison(RhoBg(mean, sd), siblings or _UNDISTURBED))
+        return found
+
+    def _no_interval(self, row: int) -> NoData:
+        return NoData(f"no interval of {self._names[row]} to compare with its siblings yet")
 
     def _groups(self, rows: Ints) -> Ints:
         """Rows of the backends themselves, and of their control groups: (k, 1 + 8), or fewer."""
@@ -245,44 +242,63 @@ class Siblings:
     Parameters
     ----------
     groups : every backend's siblings.
-    slow : rows of the backends that are slower than expected.
-    intervals : over how many each of these is compared.
+    unlikely, likely : rows of the backends that are slower than expected, and are that by chance as
+        well as not, or likely not by chance.
+    intervals : (n,) over how many each backend is compared.
     followed : rows of those that load was moved away from.
     """
 
     def __init__(
-        self, groups: ControlGroups, *, slow: Ints, intervals: Ints, followed: Ints
+        self,
+        groups: ControlGroups,
+        *,
+        unlikely: Ints,
+        likely: Ints,
+        intervals: Ints,
+        followed: Ints,
     ) -> None:
-        self._groups = groups
-        self._slow, self._intervals, self._followed = slow, intervals, followed
+        self._groups, self._intervals = groups, intervals
+        self._unlikely, self._likely, self._followed = unlikely, likely, followed
+
+    def why_not(self, row: int) -> NoData | None:
+        """Why one that may be slow by chance cannot be compared with its siblings, if it cannot."""
+        return self._unlikely_why_not[row]
 
     def by_t_x(self, row: int) -> Comparison | NoData:
-        """A slow backend beside its siblings, by T_x, or why not."""
-        return self._slow_by_t_x[row]
+        """One that likely is slow beside its siblings, by T_x, or why not."""
+        return self._likely_by_t_x[row]
 
     def by_cpu_time(self, row: int) -> Comparison | NoData:
         """The same by the CPU time of a request."""
-        return self._slow_by_cpu_time[row]
+        return self._likely_by_cpu_time[row]
 
     def by_rate(self, row: int) -> RhoBg | NoData:
         """What the balancer's choice speaks for, over the same intervals."""
-        return self._slow_by_rate[row]
+        return self._likely_by_rate[row]
 
     def typical(self, row: int, cause: Cause) -> RhoBg | NoData:
         """What siblings of one that is followed suffer, by the witness that counts for a cause."""
         return (self._typical_by_cpu_time if cause is Cause.LLC else self._typical_by_t_x)[row]
 
     @cached_property
-    def _slow_by_t_x(self) -> dict[int, Comparison | NoData]:
-        return _by_row(self._slow, self._groups.by_t_x(self._slow, self._intervals))
+    def _unlikely_why_not(self) -> dict[int, NoData | None]:
+        rows = self._unlikely
+        return _by_row(rows, self._groups.why_not(rows, self._intervals[rows]))
 
     @cached_property
-    def _slow_by_cpu_time(self) -> dict[int, Comparison | NoData]:
-        return _by_row(self._slow, self._groups.by_cpu_time(self._slow, self._intervals))
+    def _likely_by_t_x(self) -> dict[int, Comparison | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_t_x(rows, self._intervals[rows]))
 
     @cached_property
-    def _slow_by_rate(self) -> dict[int, RhoBg | NoData]:
-        return _by_row(self._slow, self._groups.by_rate(self._slow, self._intervals))
+    def _likely_by_cpu_time(self) -> dict[int, Comparison | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_cpu_time(rows, self._intervals[rows]))
+
+    @cached_property
+    def _likely_by_rate(self) -> dict[int, RhoBg | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_rate(rows, self._intervals[rows]))
 
     @cached_property
     def _typical_by_t_x(self) -> dict[int, RhoBg | NoData]:
@@ -296,6 +312,24 @@ class Siblings:
 _T = TypeVar("_T")
 
 
+def _compared(known: Bools, intervals: Ints) -> Bools:
+    """Which intervals of backends and of their siblings are compared, (k, m, w).
+
+    Parameters
+    ----------
+    known : (k, m, w) of which intervals a witness speaks; the backends' own come first.
+    intervals : (k,) how many are asked for, the newest.
+    """
+    width = known.shape[-1]
+    newest = np.min(fading.ages(known)[:, 1:], axis=1, initial=width)
+    newest = np.where(newest == width, 0, newest)
+    age = np.arange(width - 1, -1, -1)
+    compared: Bools = known & (age < intervals[:, None, None])
+    # The newest of its own that is no newer than the newest of theirs.
+    compared[:, 0] &= age >= newest[:, None]
+    return compared
+
+
 def _by_row(rows: Ints, found: Iterable[_T]) -> dict[int, _T]:
     return dict(zip(rows.tolist(), found, strict=True))
 
@@ -307,60 +341,3 @@ def _by_name(names: tuple[str, ...]) -> tuple[Ints, Ints]:
     places = np.empty_like(order)
     places[order] = np.arange(order.size)
     return order, places
-
-
-def _lower_medians(means: Floats, sds: Floats) -> list[RhoBg | None]:
-    """Of those in each row (k, m) that are known at all."""
-    known = np.count_nonzero(~np.isnan(means), axis=1)
-    if not known.any():
-        return [None] * len(known)
-    order = np.argsort(means, axis=1, kind="stable")  # NaN comes last
-    middle = order[np.arange(len(known)), np.maximum(known - 1, 0) // 2]
-    at = np.arange(len(known)), middle
-    found = zip(known.tolist(), means[at].tolist(), sds[at].tolist(), strict=True)
-    return [RhoBg(mean, sd) if n else None for n, mean, sd in found]
-
-
-def _medians(means: Floats) -> Floats:
-    """Lower medians over the intervals that are known, (k, m); NaN where none is."""
-    known = np.count_nonzero(~np.isnan(means), axis=-1)
-    middle = np.maximum(known - 1, 0) // 2
-    in_order = np.sort(means, axis=-1)  # NaN comes last
-    found: Floats = np.take_along_axis(in_order, middle[..., None], axis=-1)[..., 0]
-    return found
-
-
-def _ages(means: Floats) -> Ints:
-    """How many intervals ago the newest one is that is known, (k, m); w where none is."""
-    known = ~np.isnan(means[..., ::-1])
-    ages: Ints = np.where(known.any(axis=-1), known.argmax(axis=-1), means.shape[-1])
-    return ages
-
-
-def _means(history: Apparent) -> tuple[Floats, Floats]:
-    """Fading means of what is known, and standard errors, (k, m) each; NaN where nothing is."""
-    known = ~np.isnan(history.mean)
-    counts = _FADE ** np.arange(known.shape[-1] - 1.0, -1.0, -1.0)
-    # Summed up as they stand: a product of matrices may round otherwise from run to run.
-    weight = (known * counts).sum(axis=-1)
-    weight[weight == 0.0] = np.nan
-    total = np.where(known, history.mean * counts, 0.0).sum(axis=-1)
-    sd = np.where(known, history.sd, 0.0) * counts
-    fades, alike = np.exp(-history.relaxations), _alike(history.relaxations)
-    # Errors of the intervals gone by, each as it goes together with the present one's.
-    along, last = np.zeros((2, *weight.shape))
-    variance = np.zeros(weight.shape)
-    for at in range(known.shape[-1]):
-        there = known[..., at]
-        along = np.where(there, along * fades[..., at] + last * alike[..., at], along)
-        variance += sd[..., at] * (sd[..., at] + 2.0 * along)
-        last = np.where(there, sd[..., at], last)
-    return total / weight, np.sqrt(variance) / weight
-
-
-def _alike(relaxations: Floats) -> Floats:
-    """Correlation of two intervals, one right after the other: an Ornstein-Uhlenbeck process's."""
-    long = np.maximum(relaxations, _INSTANT)
-    fades = np.exp(-long)
-    found: Floats = (1.0 - fades) ** 2 / (2.0 * (long - 1.0 + fades))
-    return np.where(relaxations < _INSTANT, 1.0, found)

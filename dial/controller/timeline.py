@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from dial.types import ApplyReport, Plan
+from dial.types import ApplyReport, Cause, Plan
 
 if TYPE_CHECKING:
     from dial.controller.snapshot import Snapshot
@@ -110,10 +110,9 @@ def _orders(before: Snapshot, now: Snapshot) -> Iterator[tuple[EventKind, str | 
 
 
 def _decisions(before: Plan | None, now: Plan) -> Iterator[tuple[EventKind, str | None, str]]:
-    was = {b.name: b.verdict.cause for b in before.suspected} if before else {}
-    held = {b.name: b.verdict.cause for b in now.suspected}
+    was, held = _causes(before) if before else {}, _causes(now)
     changed = {name for name in was | held if was.get(name) is not held.get(name)}
-    for row, name in enumerate(now.names):
+    for row, name in enumerate(now.names if changed else ()):
         if name in changed:
             verdict = now.rows[row].verdict
             evidence = "; ".join(verdict.evidence)
@@ -121,3 +120,8 @@ def _decisions(before: Plan | None, now: Plan) -> Iterator[tuple[EventKind, str 
             yield EventKind.VERDICT, name, said
     if before is None or (now.action, now.reason) != (before.action, before.reason):
         yield EventKind.PLAN, None, f"{now.action}: {now.reason}"
+
+
+def _causes(plan: Plan) -> dict[str, Cause]:
+    names = plan.names
+    return {names[row]: cause for row, cause in plan.causes.items()}

@@ -8,19 +8,16 @@ from collections.abc import Mapping, Sequence
 from dial.classifier import own
 from dial.columns import Floats
 from dial.controller.engage import lost_by
-from dial.controller.finding import Finding
-from dial.controller.look import Look, Looks, rho_fg_of, used_part
+from dial.controller.finding import Finding, in_words
+from dial.controller.look import Look, Looks, used_part
 from dial.controller.policy import Policy
 from dial.detector import Signal
-from dial.estimator import NO_PEAK, RhoBg
+from dial.estimator import NO_PEAK, RhoBg, why_no_utilisation
 from dial.rows import Rows
 from dial.types import BackendPlan, Cause, Measured, NoData, Verdict
 
-_NOTHING: tuple[Cause, Measured, tuple[str, ...]] = (
-    Cause.NONE,
-    NoData("not slower than expected"),
-    (),
-)
+_NOT_SLOW = NoData("not slower than expected")
+_NOTHING: tuple[Finding, Measured] = Finding(Cause.NONE, _NOT_SLOW), _NOT_SLOW
 """What is held of a backend that nobody had to look into."""
 
 
@@ -48,19 +45,21 @@ class Verdicts(Rows[Verdict]):
         self._seen, self._rho_fg = looks.seen, looks.rho_fg
         self._expected_ms, self._learnt = signal.upper_ms, signal.learnt
         self._percentile, self._learn_intervals = policy.percentile, policy.learn_intervals
+        # Looks are of the past that was learnt, too: words need less of it.
         self._found = {
-            row: (finding.cause, _taken_by_a_neighbour(policy, look, finding), _why(finding))
+            row: (finding, _taken_by_a_neighbour(policy, look, finding))
             for row, (look, finding) in judged.items()
         }
 
     @property
-    def looked_into(self) -> list[int]:
-        """Rows of those that were; the others are well."""
-        return [*self._found]
+    def causes(self) -> dict[int, Cause]:
+        """What is held of those that are anything but well, by row."""
+        held = ((row, finding.cause) for row, (finding, _) in self._found.items())
+        return {row: cause for row, cause in held if cause is not Cause.NONE}
 
     def cause(self, row: int) -> Cause:
         """What is held of one backend."""
-        return self._found.get(row, _NOTHING)[0]
+        return self._found.get(row, _NOTHING)[0].cause
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -69,14 +68,14 @@ class Verdicts(Rows[Verdict]):
         """Of the backend in a row, in words."""
         seen = self._seen[row]
         expected_ms = _or(self._expected_ms[row], self._nothing_expected(row))
-        cause, rho_bg, why = self._found.get(row, _NOTHING)
+        finding, rho_bg = self._found.get(row, _NOTHING)
         return Verdict(
-            cause,
-            rho_fg_of(self._rho_fg[row], seen.sample),
+            finding.cause,
+            _or(self._rho_fg[row], why_no_utilisation(seen.sample)),
             rho_bg,
             _or(self.peak_rps[row], NO_PEAK),
             expected_ms,
-            (_slow(f"T{self._percentile:g}", seen.window.t_x_ms, expected_ms), *why),
+            (_slow(f"T{self._percentile:g}", seen.window.t_x_ms, expected_ms), *_why(finding)),
         )
 
     def _nothing_expected(self, row: int) -> NoData:
@@ -96,7 +95,7 @@ class Planned(Rows[BackendPlan]):
     def __init__(
         self, names: tuple[str, ...], verdicts: Verdicts, shares: Floats, weights: Sequence[int]
     ) -> None:
-        self.names, self.looked_into = names, verdicts.looked_into
+        self.names, self.causes = names, verdicts.causes
         self._verdicts, self._shares, self._weights = verdicts, shares, weights
 
     def __len__(self) -> int:
@@ -148,7 +147,7 @@ def _slow(t_x: str, t_x_ms: Measured, expected_ms: Measured) -> str:
 
 def _why(finding: Finding) -> tuple[str, ...]:
     """Why that, and what is lost."""
-    why = [*finding.why]
+    why = [*in_words(finding.why)]
     if why and finding.cause.costs_capacity:
         why[0] = f"{finding.cause.upper()}: {why[0]}"
     if isinstance(finding.rho_bg, RhoBg) and finding.cause is not Cause.NONE:

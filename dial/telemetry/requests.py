@@ -20,13 +20,16 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dial.adapter import RequestBatch
 from dial.types import Measured, NoData
+
+_Numbers = NDArray[np.signedinteger[Any]]
+"""Of backends."""
 
 _LONG = 500
 """Values a backend from which it pays to select the percentile of each one, without sorting all."""
@@ -50,22 +53,33 @@ class _Times:
     Parameters
     ----------
     limit : values kept of a backend; the newest, when it is next looked at.
+
+    Notes
+    -----
+    The arrays stay as long as they once had to be: new ones for every tick take longer to get than
+    to fill.
     """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
+        self._backend: _Numbers = np.empty(0, np.int32)
+        self._value = np.empty(0)
         self.clear()
 
     def clear(self) -> None:
-        self._backend: list[NDArray[np.int64]] = []
-        self._value: list[NDArray[np.float64]] = []
+        self._count = 0
         self._sizes = np.zeros(0, np.int64)
 
-    def add(self, backend: NDArray[np.int64], value: NDArray[np.float64]) -> None:
+    def add(self, backend: _Numbers, value: NDArray[np.float64]) -> None:
         if not value.size:
             return
-        self._backend.append(backend)
-        self._value.append(value)
+        begin, end = self._count, self._count + value.size
+        if end > self._value.size:
+            backends, values = np.empty(2 * end, np.int32), np.empty(2 * end)
+            backends[:begin], values[:begin] = self._backend[:begin], self._value[:begin]
+            self._backend, self._value = backends, values
+        self._backend[begin:end], self._value[begin:end] = backend, value
+        self._count = end
         sizes = np.bincount(backend, minlength=self._sizes.size)
         sizes[: self._sizes.size] += self._sizes
         self._sizes = sizes
@@ -81,30 +95,29 @@ class _Times:
     def take(self, backends: int, at_least: int, percentile: float) -> _Figures:
         """The figures of backends with enough values, which then begin anew; others go on."""
         backend, value = self._newest()
-        sizes = np.bincount(backend, minlength=backends)
-        figures = _Figures(sizes, np.full(backends, np.nan), np.full(backends, np.nan))
+        sizes = np.zeros(backends, np.int64)
+        sizes[: self._sizes.size] = np.minimum(self._sizes, self._limit)
+        self.clear()
         enough = sizes >= max(at_least, 1)
-        if enough.all():
-            figures.percentile[:], figures.mean[:] = _summed_up(backend, value, sizes, percentile)
-            self.clear()
-            return figures
-        taken = enough[backend]
+        grouped = value[_grouped(backend)]
+        if not enough.all():
+            waits = np.repeat(~enough, sizes)
+            self.add(np.repeat(np.arange(backends), np.where(enough, 0, sizes)), grouped[waits])
+            grouped = grouped[~waits]
+        figures = _Figures(sizes, np.full(backends, np.nan), np.full(backends, np.nan))
         figures.percentile[enough], figures.mean[enough] = _summed_up(
-            backend[taken], value[taken], sizes[enough], percentile
+            grouped, sizes[enough], percentile
         )
-        self._keep(backend[~taken], value[~taken])
         return figures
 
-    def _keep(self, backend: NDArray[np.int64], value: NDArray[np.float64]) -> None:
+    def _keep(self, backend: _Numbers, value: NDArray[np.float64]) -> None:
         self.clear()
         self.add(backend, value)
 
-    def _newest(self) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def _newest(self) -> tuple[_Numbers, NDArray[np.float64]]:
         """All, in the order they came, but of each backend the newest ``limit``."""
-        if not self._value:
-            return np.empty(0, np.int64), np.empty(0)
-        backend, value = np.concatenate(self._backend), np.concatenate(self._value)
-        if self._sizes.max() > self._limit:
+        backend, value = self._backend[: self._count], self._value[: self._count]
+        if self._count and self._sizes.max() > self._limit:
             order = _grouped(backend)
             ends = np.cumsum(self._sizes)[backend[order]]
             kept = np.sort(order[ends - np.arange(order.size) <= self._limit])
@@ -112,7 +125,7 @@ class _Times:
         return backend, value
 
 
-def _grouped(backend: NDArray[np.int64]) -> NDArray[np.int64]:
+def _grouped(backend: _Numbers) -> NDArray[np.int64]:
     """Order by backend, and as they came within each."""
     # Numbers of 16 bits are sorted by their digits, ten times faster.
     small = backend.astype(np.int16) if not backend.size or backend.max() < 2**15 else backend
@@ -120,40 +133,36 @@ def _grouped(backend: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _summed_up(
-    backend: NDArray[np.int64],
-    value: NDArray[np.float64],
-    sizes: NDArray[np.int64],
-    percentile: float,
+    grouped: NDArray[np.float64], sizes: NDArray[np.int64], percentile: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Percentile and mean of each backend that there is, in the order of their numbers.
+    """Percentile and mean of each group of values.
 
     Parameters
     ----------
-    backend, value : columns.
-    sizes : rows of each backend that there is, all positive.
+    grouped : the values, one group after the other; they are sorted within each.
+    sizes : of the groups, all positive.
     percentile : by linear interpolation, as ``numpy.percentile`` has it to the last bit.
     """
     if not sizes.size:
         return np.empty(0), np.empty(0)
     starts = np.cumsum(sizes) - sizes
-    if value.size >= _LONG * sizes.size:
-        each = np.split(value[_grouped(backend)], starts[1:])
+    if grouped.size >= _LONG * sizes.size:
+        each = np.split(grouped, starts[1:])
         return (
             np.array([np.percentile(one, percentile) for one in each]),
             np.array([one.mean() for one in each]),
         )
-    ordered = value[_grouped(backend)]
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         # In place; one sort by backend and value takes ten times as long.
-        ordered[start : start + size].sort()
+        grouped[start : start + size].sort()
     rank = percentile / 100.0 * (sizes - 1)
     below = np.floor(rank).astype(np.int64)
     part = rank - below
-    low = ordered[starts + below]
-    high = ordered[starts + np.minimum(below + 1, sizes - 1)]
+    low = grouped[starts + below]
+    high = grouped[starts + np.minimum(below + 1, sizes - 1)]
     step = high - low
     between = np.where(part < 0.5, low + step * part, high - step * (1.0 - part))
-    return between, np.add.reduceat(ordered, starts) / sizes
+    return between, np.add.reduceat(grouped, starts) / sizes
 
 
 class ClosedWindow(NamedTuple):
@@ -247,6 +256,7 @@ class RequestWindows:
         self._percentile = percentile
         self._min_requests = min_requests
         self._number: dict[str, int] = {}
+        self._names: tuple[str, ...] = ()
         self._latency_ms = _Times(max_kept)
         self._connect_ms = _Times(max_kept)
         self._requests = self._errors = np.zeros(0, np.int64)
@@ -286,23 +296,24 @@ class RequestWindows:
 
     def clear(self) -> None:
         """Forget all that was gathered."""
-        self._number = {}
+        self._number, self._names = {}, ()
         self._latency_ms.clear()
         self._connect_ms.clear()
         self._requests = self._errors = np.zeros(0, np.int64)
 
     def _only(self, names: tuple[str, ...]) -> dict[str, int]:
         """Number the backends as they are named here, and forget all others."""
+        if names == self._names and len(names) == len(self._number):
+            return {**self._number}
         numbers = {name: i for i, name in enumerate(names)}
-        if numbers == self._number:
-            return numbers
         into = np.array([numbers.get(name, -1) for name in self._number], np.int64)
         stay = into >= 0
         for times in (self._latency_ms, self._connect_ms):
             times.renumber(into)
         requests, errors = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
         requests[into[stay]], errors[into[stay]] = self._requests[stay], self._errors[stay]
-        self._number, self._requests, self._errors = {**numbers}, requests, errors
+        self._names, self._number = names, {**numbers}
+        self._requests, self._errors = requests, errors
         return numbers
 
 

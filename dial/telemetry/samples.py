@@ -66,6 +66,8 @@ def merged_columns(samples: Sequence[Sequence[AgentSample]]) -> ByName:
         values = attribute(flat, name)
         if not several:
             return values
+        if name == "interval_s":
+            return np.where(counts > 0, np.bincount(agent, values, n), np.nan)
         known = ~np.isnan(values)
         of, covers_s = agent[known], intervals_s[known]
         covered_s = np.bincount(of, covers_s, n)
@@ -74,7 +76,9 @@ def merged_columns(samples: Sequence[Sequence[AgentSample]]) -> ByName:
         found[alone] = values[is_alone]
         return found
 
-    columns = ByName(SAMPLE_NAMES, merged)
+    columns = ByName(
+        SAMPLE_NAMES, merged, lambda rows: merged_columns([samples[row] for row in rows])
+    )
     return columns
 
 

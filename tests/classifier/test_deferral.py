@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dial.classifier.deferral import LEAST_EXCESS, excess, left_over
-from dial.types import NoData
 
-SILENT = NoData("no page")
 fractions = st.floats(0.0, 1.0)
 
 
@@ -19,16 +18,14 @@ def test_the_least_excess_is_the_papers_goal_of_a_half() -> None:
 
 
 def test_waiting_as_usual_is_no_excess_and_less_is_none_either() -> None:
-    assert excess(0.4, 0.4) == 0.0
-    assert excess(0.1, 0.4) == 0.0
-    assert excess(1.0, 0.4) == 1.0
-    assert excess(0.7, 0.4) == pytest.approx(0.5)  # half of what was not waiting
+    now, quiet = np.array([0.4, 0.1, 1.0, 0.7]), np.full(4, 0.4)
+    # Of the last one it is half of what was not waiting.
+    assert excess(now, quiet).tolist() == pytest.approx([0.0, 0.0, 1.0, 0.5])
 
 
 def test_without_now_or_without_a_quiet_past_there_is_no_excess() -> None:
-    assert excess(SILENT, 0.1) is SILENT
-    assert excess(0.9, SILENT) is SILENT
-    assert isinstance(excess(1.0, 1.0), NoData)
+    now, quiet = np.array([np.nan, 0.9, 1.0]), np.array([0.1, np.nan, 1.0])
+    assert np.isnan(excess(now, quiet)).all()
 
 
 def test_waiting_and_a_neighbour_multiply() -> None:

@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.classifier import FEATURES, Metrics, QuietBaseline, features_of, own
+from dial.classifier import (
+    FEATURES,
+    Features,
+    FeaturesOfOne,
+    Metrics,
+    QuietBaseline,
+    deferral,
+    features_of,
+    own,
+)
 from dial.classifier.baseline import Line
 from dial.classifier.metrics import LINES, SAMPLE_FIELDS, WINDOW_FIELDS
 from dial.columns import column, table
@@ -345,3 +354,47 @@ def test_a_part_of_the_cpu_is_the_same_of_all_vms_and_of_one(field, cores, capac
     assert metrics(window(), one)[metric] == pytest.approx([expected], nan_ok=True)
     part = own.part(getattr(one, field), one)
     assert isinstance(part, NoData) if math.isnan(expected) else part == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("usual", "now", "expected"),
+    [
+        ({"own_services_cores": 0.1}, {"own_services_cores": 0.55}, 0.5),  # (0.55 - 0.1)/0.9
+        ({"own_services_cores": 0.1}, {"own_services_cores": UNKNOWN}, UNKNOWN),
+        ({}, {"own_services_cores": 0.5}, NoData("no quiet interval learnt")),
+        (
+            {"own_services_cores": 1.0},
+            {"own_services_cores": 1.0},
+            NoData("nothing was left in quiet times either"),
+        ),
+        (
+            {"own_services_cores": 0.1},
+            {"own_services_cores": 0.5, "cpu_capacity_cores": 0.0},
+            NoData("the VM may use no CPU"),
+        ),
+        # A minute of missed targets asks for a fifth, whatever is known of the CPU.
+        ({}, {"own_services_cores": UNKNOWN, "targets_missed_s": 60.0}, 0.2),
+        (
+            {"own_services_cores": 0.1},
+            {"own_services_cores": 0.55, "targets_missed_s": 60.0},
+            0.5,
+        ),
+    ],
+)
+def test_what_a_vm_loses_to_its_own_services_or_why_that_is_not_known(usual, now, expected):
+    vm = replace(QUIET, cpu_capacity_cores=1.0)
+    quiet, one = replace(vm, **usual), replace(vm, **now)
+    found = Features(learnt((window(), quiet)), metrics(window(), one))
+    of_one = FeaturesOfOne(found, 0, lambda: (window(), one))
+    lost = of_one[own.OWN_SERVICES]
+    assert lost == (expected if isinstance(expected, NoData) else pytest.approx(expected))
+    assert of_one.number(own.ASKED) == (0.2 if "targets_missed_s" in now else 0.0)
+    assert of_one[deferral.FEATURE] == NoData("not sent")
+
+
+def test_without_an_agent_nothing_is_known_of_ones_own_doing():
+    silent = NoData("no agent")
+    found = Features(BASELINE, metrics(window(), silent))
+    of_one = FeaturesOfOne(found, 0, lambda: (window(), silent))
+    assert [of_one[name] for name in own.FEATURES.values()] == [silent] * 3
+    assert of_one[own.ASKED] == 0.0

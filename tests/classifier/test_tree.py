@@ -1,10 +1,13 @@
 """The decision tree: its walk, its words, and what the starter model makes of intervals."""
 
+import math
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dial.classifier import FEATURES, Branch, Leaf, classify
+from dial.classifier import FEATURES, Branch, Leaf, Path, classify, leaf
 from dial.classifier.tree import Tree
 from dial.model import STARTER, load_model
 from dial.types import Cause, NoData
@@ -80,6 +83,17 @@ def test_the_evidence_is_the_path_in_words():
         "CPU time 2x >= 1.5",
         "connect time missing (no new connection)",
     )
+
+
+_MEASURED = st.one_of(st.floats(0.0, 5.0), st.just(NoData("gone")))
+
+
+@given(st.fixed_dictionaries(dict.fromkeys(FEATURES, _MEASURED)))
+def test_the_class_alone_is_that_of_the_path(starter, found):
+    numbers = {n: math.nan if isinstance(value, NoData) else value for n, value in found.items()}
+    cause, path = classify(starter, found)
+    assert leaf(starter, numbers.__getitem__) is cause
+    assert Path(starter, found).in_words() == path
 
 
 def test_a_feature_that_does_not_exist_is_an_error_and_no_guess():

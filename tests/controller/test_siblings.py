@@ -33,6 +33,9 @@ class Told:
         mean = self._t_x[of]
         return Apparent(mean, np.full_like(mean, self._sd), np.full_like(mean, self._relaxations))
 
+    def t_x_speaks(self, of):
+        return ~np.isnan(self._t_x[of])
+
     def by_cpu_time(self, of):
         mean = self._cpu_time[of]
         return Apparent(mean, np.full_like(mean, self._sd), np.full_like(mean, math.inf))
@@ -176,6 +179,18 @@ def test_each_witness_is_asked_on_its_own():
     (by_cpu_time,) = two.by_cpu_time(np.array([0]), np.array([2]))
     assert by_t_x.exceeds(0.2)
     assert not by_cpu_time.exceeds(0.2)
+
+
+_HISTORIES = st.lists(st.one_of(st.none(), st.just(0.3)), min_size=4, max_size=4)
+
+
+@given(st.lists(_HISTORIES, min_size=1, max_size=4), st.integers(0, 4))
+def test_whether_a_backend_can_be_compared_is_told_without_comparing_it(histories, intervals):
+    of, everybody = groups(histories), np.arange(len(histories))
+    asked = np.full(len(histories), intervals)
+    compared = of.by_t_x(everybody, asked)
+    why_not = [each if isinstance(each, NoData) else None for each in compared]
+    assert of.why_not(everybody, asked) == why_not
 
 
 def test_of_many_backends_eight_are_the_control_group_and_nobody_is_in_its_own():

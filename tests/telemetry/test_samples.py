@@ -95,3 +95,12 @@ def test_many_agents_samples_are_averaged_as_each_ones_are(samples):
     one_by_one = table([merge_samples(of_one) for of_one in samples], SAMPLE_NAMES)
     for name in SAMPLE_NAMES:
         np.testing.assert_array_equal(found[name], one_by_one[name], err_msg=name)
+
+
+@given(st.lists(st.lists(_SAMPLES, max_size=3), min_size=1, max_size=4), st.data())
+def test_few_of_many_agents_are_the_same_as_among_all(samples, data):
+    rows = data.draw(st.lists(st.integers(0, len(samples) - 1), min_size=1, max_size=4))
+    found = merged_columns(samples)
+    few = found.take(np.array(rows))
+    for name in data.draw(st.permutations(SAMPLE_NAMES)):
+        np.testing.assert_array_equal(few[name], found[name][rows], err_msg=name)
