@@ -30,7 +30,7 @@ LEAST_LINES = 48
 """Of a piece of log: with fewer, a line at a time is as fast."""
 
 PADDING = 72
-"""Bytes behind a buffer, so that words may be read beyond its end."""
+"""Bytes behind the lines, so that words may be read beyond their end."""
 
 MAX_NAME_BYTES = 64
 MAX_NAMES = 65_536
@@ -91,15 +91,14 @@ class Buffer:
 
     Parameters
     ----------
-    data : ends with a line break.
+    data : whole lines, and at least ``PADDING`` bytes more.
+    size : of the lines.
     """
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        self.bytes: Bytes = np.frombuffer(b"".join((data, bytes(PADDING))), np.uint8)
-        self.size = len(data)
-        self._words: Words = np.lib.stride_tricks.as_strided(
-            self.bytes[:8].view(np.uint64), (self.bytes.size - 7,), (1,), writeable=False
-        )
+    def __init__(self, data: bytes | memoryview, size: int) -> None:
+        self.bytes: Bytes = np.frombuffer(data, np.uint8)
+        self.size = size
+        self._words = words_of(self.bytes)
         self._halves = np.lib.stride_tricks.as_strided(
             self.bytes[:4].view(np.uint32), (self.bytes.size - 3,), (1,), writeable=False
         )
@@ -162,6 +161,13 @@ class Buffer:
             there = self._words[np.minimum(start + at, self.size)] & _MASK[len(piece)]
             same &= there == np.uint64(int.from_bytes(piece, "little"))
         return same
+
+
+def words_of(text: Bytes) -> Words:
+    """The eight bytes from each of n + 7 on, as n numbers."""
+    return np.lib.stride_tricks.as_strided(
+        text[:8].view(np.uint64), (text.size - 7,), (1,), writeable=False
+    )
 
 
 def _eight(word: Words) -> tuple[Positions, Flags]:

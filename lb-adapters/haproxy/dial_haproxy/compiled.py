@@ -25,6 +25,7 @@ from dial_haproxy.columns import (
     Positions,
     Seconds,
     Words,
+    words_of,
 )
 
 _COMMA, _NEWLINE, _RETURN, _SPACE, _SLASH, _BRACKET = b",\n\r /["
@@ -36,9 +37,20 @@ _PAIRS = np.uint64(0x00FF00FF00FF00FF)
 _FOURS = np.uint64(0x0000FFFF0000FFFF)
 _LAST = np.uint64(0xFFFFFFFF)
 _TEN, _HUNDRED, _TEN_THOUSAND = np.uint64(10), np.uint64(100), np.uint64(10_000)
-_BYTE, _TWO_BYTES, _FOUR_BYTES, _WORD = (np.uint64(n) for n in (8, 16, 32, 64))
+_SEVEN, _BYTE, _TWO_BYTES, _FOUR_BYTES, _SEVEN_BYTES = (np.uint64(n) for n in (7, 8, 16, 32, 56))
+_ONE, _ONES, _TOPS = (np.uint64(n) for n in (1, 0x0101010101010101, 0x8080808080808080))
+_PRINTED = np.uint64(0x2020202020202020)
+_IN_A_NAME = np.uint64(0x2D2D2D2D2D2D2D2D)
+"""Eight times the least byte of a route, and of a server's name: blanks and commas are below."""
+
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _NONE = -1
+
+_LEAST_BYTES = len(",,1795211945545012,1795211945546393,0,0,0,0,0,----,0,0,\n")
+"""Of an ordinary line: there are no more of them than this goes into a piece of log."""
+
+_FEW = 64
+"""Other lines that there is room for, before there has to be more."""
 
 _LINE, _SERVER, _ROUTE, _STATUS = range(4)
 _RECEIVED, _CONNECT, _ANSWERED, _TOTAL, _WAITED, _FIRST_BYTE, _AT, _REST = range(8)
@@ -73,13 +85,14 @@ class _Found(NamedTuple):
 
 
 def compact(
-    data: bytes | memoryview, pool: bytes, servers: Names, routes: Names
+    data: memoryview, size: int, pool: bytes, servers: Names, routes: Names
 ) -> tuple[Columns, Positions]:
     """Ordinary lines of format ``dial``, and the others.
 
     Parameters
     ----------
-    data : whole lines.
+    data : whole lines, and at least ``PADDING`` bytes more.
+    size : of the lines.
     pool : the service.
     servers, routes : names that have been seen.
 
@@ -90,15 +103,15 @@ def compact(
     (3, k)
         Number, start and end of each of the others.
     """
-    found, others = _read_all(data, pool, servers, routes, is_compact=True)
+    found, others = _read_all(data, size, pool, servers, routes, is_compact=True)
     return _columns(found, found.times[_AT] / 1e6), others
 
 
 def httplog(
-    data: bytes | memoryview, pool: bytes, servers: Names, seconds: Seconds
+    data: memoryview, size: int, pool: bytes, servers: Names, seconds: Seconds
 ) -> tuple[Columns, Positions] | None:
     """The same of format ``httplog``; ``None`` where something that looks like a date is none."""
-    found, others = _read_all(data, pool, servers, Names(), is_compact=False)
+    found, others = _read_all(data, size, pool, servers, Names(), is_compact=False)
     dates = found.dates[: found.dates[-1]].tolist()
     read = [seconds.read(bytes(data[at : at + DATE])) for at in dates]
     if None in read:
@@ -127,31 +140,34 @@ def _columns(found: _Found, end_s: NDArray[np.float64]) -> Columns:
 
 
 def _read_all(
-    data: bytes | memoryview, pool: bytes, servers: Names, routes: Names, *, is_compact: bool
+    data: memoryview, size: int, pool: bytes, servers: Names, routes: Names, *, is_compact: bool
 ) -> tuple[_Found, Positions]:
     text = np.frombuffer(data, np.uint8)
-    # The eight bytes from each of them on, as far as there are as many.
-    first = np.frombuffer(bytes(data).ljust(8), np.uint64) if text.size < 8 else text[:8].view("u8")
-    size = max(text.size - 7, 0)
-    words = np.lib.stride_tricks.as_strided(first, (size,), (1,), writeable=False)
-    lines = np.count_nonzero(text == _NEWLINE)
     known = _Known(
         np.frombuffer(pool, np.uint8),
         servers.arrays,
         routes.arrays,
         np.empty(MAX_NAME_BYTES // 8, np.uint64),
     )
+    lines = size // _LEAST_BYTES + 1
     found = _Found(
         np.empty((4, lines), np.int64),
         np.empty((8, lines)),
         np.empty(lines, np.uint8),
         np.zeros(lines + 1, np.int64),
     )
-    others = np.empty((3, lines), np.int64)
-    ordinary, strange = _read(text, words, known, found, others, is_compact)
+    ordinary, others = _read(
+        text, words_of(text), size, known, found, np.empty((3, _FEW), np.int64), is_compact
+    )
     return _Found(
         found.numbers[:, :ordinary], found.times[:, :ordinary], found.state[:ordinary], found.dates
-    ), others[:, :strange]
+    ), others
+
+
+@njit(inline="always")
+def _byte(text, at):
+    """The byte there; of a signed place numba would ask each time whether it is negative."""
+    return text[np.uint64(at)]
 
 
 @njit(inline="always")
@@ -159,7 +175,7 @@ def _number(text, at):
     """A number of 1 to 8 digits, and where it ends; -1 where there is none."""
     begin, value = at, np.int64(0)
     while True:
-        digit = np.int64(text[at]) - _ZERO
+        digit = np.int64(_byte(text, at)) - _ZERO
         if digit < 0 or digit > 9:
             break
         value = value * 10 + digit
@@ -181,46 +197,42 @@ def _eight(word):
 @njit(inline="always")
 def _microseconds(words, at):
     """A number of 16 digits; -1 where there is none."""
-    if at + 8 >= words.size:
-        return _NONE
-    high, low = _eight(words[at]), _eight(words[at + 8])
+    high, low = _eight(words[np.uint64(at)]), _eight(words[np.uint64(at + 8)])
     return high * 100_000_000 + low if high >= 0 and low >= 0 else _NONE
 
 
 @njit(inline="always")
-def _place(text, at, until, names, name):
-    """Place of the name that ends before ``until`` or the line's end, and where it ends.
+def _place(words, at, least, names, name):
+    """Place of the name that ends before a byte below ``least``, and where it ends.
 
     ``name`` is room for its words; they are hashed as :class:`dial_haproxy.columns.Names` does.
     """
     known, lengths, table = names
-    begin = at
-    word, shift, factor, mixed = np.uint64(0), np.uint64(0), _ODD, np.uint64(0)
-    while text[at] != until and text[at] != _NEWLINE:
-        if text[at] == _RETURN and text[at + 1] == _NEWLINE:
-            break
-        if at - begin == MAX_NAME_BYTES:
-            return _NONE, at
-        word |= np.uint64(text[at]) << shift
-        shift += _BYTE
-        at += 1
-        if shift == _WORD:
-            name[(at - begin - 1) >> 3] = word
-            mixed ^= word * factor
-            factor *= _ODD
-            word, shift = np.uint64(0), np.uint64(0)
-    length = at - begin
-    if shift:
-        name[length >> 3] = word
+    factor, mixed, length = _ODD, np.uint64(0), 0
+    for each in range(name.size):
+        word = words[np.uint64(at + length)]
+        below = (word - least) & ~word & _TOPS
+        if below:
+            before = ((below & (~below + _ONE)) >> _SEVEN) - _ONE  # all bits of the bytes before it
+            word &= before
+            length += np.int64(((before & _ONES) * _ONES) >> _SEVEN_BYTES)
+        else:
+            length += 8
+        name[each] = word
         mixed ^= word * factor
+        factor *= _ODD
+        if below:
+            break
+    else:
+        return _NONE, at
     slot = np.int64(mixed >> _FOUR_BYTES) & (table.size - 1)
     while table[slot] >= 0:
         number = table[slot]
         same = lengths[number] == length
-        for each in range((length + 7) >> 3):
-            same = same and known[number, each] == name[each]
+        for place in range(each + 1):
+            same = same and known[number, place] == name[place]
         if same:
-            return number, at
+            return number, at + length
         slot = (slot + 1) & (table.size - 1)
     return _NONE, at
 
@@ -229,7 +241,7 @@ def _place(text, at, until, names, name):
 def _is(text, at, what):
     """Whether a text of one line stands there."""
     for place in range(what.size):  # noqa: SIM110 - numba compiles no generator
-        if text[at + place] != what[place]:
+        if _byte(text, at + place) != what[place]:
             return False
     return True
 
@@ -237,62 +249,65 @@ def _is(text, at, what):
 @njit(inline="always")
 def _compact(text, words, at, known, found, row):  # noqa: PLR0911, PLR0912, PLR0917 - out at the first odd byte
     """Read a line of format ``dial`` into a row; where it ends, or -1 where it is not ordinary."""
-    if not _is(text, at, known.pool) or text[at + known.pool.size] != _COMMA:
+    if not _is(text, at, known.pool) or _byte(text, at + known.pool.size) != _COMMA:
         return _NONE
-    server, at = _place(text, at + known.pool.size + 1, _COMMA, known.servers, known.name)
-    if server < 0 or text[at] != _COMMA:
+    server, at = _place(
+        words, at + known.pool.size + 1, _IN_A_NAME, known.servers, known.name
+    )
+    if server < 0 or _byte(text, at) != _COMMA:
         return _NONE
     begin_us = _microseconds(words, at + 1)
-    if begin_us < 0 or text[at + 17] != _COMMA:
+    if begin_us < 0 or _byte(text, at + 17) != _COMMA:
         return _NONE
     answered_us = _microseconds(words, at + 18)
-    if answered_us < begin_us or text[at + 34] != _COMMA:
+    if answered_us < begin_us or _byte(text, at + 34) != _COMMA:
         return _NONE
     at += 34
     for place in range(4):
         value, at = _number(text, at + 1)
-        if value < 0 or text[at] != _COMMA:
+        if value < 0 or _byte(text, at) != _COMMA:
             return _NONE
         found.times[place, row] = value
     before = at
     status, at = _number(text, at + 1)
-    if status < 0 or at - before > 4 or text[at] != _COMMA:
+    if status < 0 or at - before > 4 or _byte(text, at) != _COMMA:
         return _NONE
-    found.state[row] = text[at + 1]
+    found.state[row] = _byte(text, at + 1)
     for _ in range(4):
         at += 1
-        if text[at] == _COMMA or text[at] == _NEWLINE:
+        if _byte(text, at) == _COMMA or _byte(text, at) == _NEWLINE:
             return _NONE
     at += 1
     for _ in range(2):  # connections and retries
-        if text[at] != _COMMA:
+        if _byte(text, at) != _COMMA:
             return _NONE
         value, at = _number(text, at + 1)
         if value < 0:
             return _NONE
-    if text[at] != _COMMA:
+    if _byte(text, at) != _COMMA:
         return _NONE
-    route, at = _place(text, at + 1, _NEWLINE, known.routes, known.name)
-    if route < 0:
+    route, at = _place(words, at + 1, _PRINTED, known.routes, known.name)
+    if route >= 0 and _byte(text, at) == _RETURN:
+        at += 1
+    if route < 0 or _byte(text, at) != _NEWLINE:
         return _NONE
     found.numbers[_SERVER, row], found.numbers[_ROUTE, row] = server, route
     found.numbers[_STATUS, row] = status
     found.times[_AT, row] = answered_us
     found.times[_FIRST_BYTE, row] = (answered_us - begin_us) / 1e3
-    return at + 1 if text[at] == _RETURN else at
+    return at
 
 
 @njit(inline="always")
 def _is_stamp(text, at):
     """Whether this bracket may begin a date, by its form."""
     return (
-        at + STAMP <= text.size
-        and text[at + 3] == _SLASH
-        and text[at + 7] == _SLASH
-        and text[at + 12] == _COLON
-        and text[at + 21] == _POINT
-        and text[at + 25] == _CLOSING
-        and text[at + 26] == _SPACE
+        _byte(text, at + 3) == _SLASH
+        and _byte(text, at + 7) == _SLASH
+        and _byte(text, at + 12) == _COLON
+        and _byte(text, at + 21) == _POINT
+        and _byte(text, at + 25) == _CLOSING
+        and _byte(text, at + 26) == _SPACE
     )
 
 
@@ -301,9 +316,9 @@ def _word(text, at):
     """Where the word after this space ends; -1 where there is none, or it ends the line."""
     at += 1
     begin = at
-    while text[at] != _SPACE and text[at] != _NEWLINE:
+    while _byte(text, at) != _SPACE and _byte(text, at) != _NEWLINE:
         at += 1
-    return at if at > begin and text[at] == _SPACE else _NONE
+    return at if at > begin and _byte(text, at) == _SPACE else _NONE
 
 
 @njit(inline="always")
@@ -311,33 +326,35 @@ def _five(text, at, places, found, row):
     """Read five numbers such as ``0/0/0/5/6``; where they end, or -1 where there are none."""
     for number in range(5):
         value, at = _number(text, at + 1)
-        if value < 0 or text[at] != (_SPACE if number == 4 else _SLASH):
+        if value < 0 or _byte(text, at) != (_SPACE if number == 4 else _SLASH):
             return _NONE
         found.times[places[number], row] = value
     return at
 
 
 @njit(inline="always")
-def _httplog(text, at, known, found, row):  # noqa: PLR0911, PLR0912 - see above
+def _httplog(text, words, at, known, found, row):  # noqa: PLR0911, PLR0912 - see above
     """Read a line of format ``httplog`` as :func:`_compact` does."""
     stamp, stamps = at, 0
-    while text[at] != _NEWLINE:
-        if text[at] < _SPACE:
+    while _byte(text, at) != _NEWLINE:
+        if _byte(text, at) < _SPACE:
             return _NONE
-        if text[at] == _BRACKET and _is_stamp(text, at):
+        if _byte(text, at) == _BRACKET and _is_stamp(text, at):
             stamp, stamps = at, stamps + 1
         at += 1
-    if stamps != 1:
-        return _NONE
     end = at
+    if stamps != 1 or stamp + STAMP > end:
+        return _NONE
     begin_ms, at = _number(text, stamp + 1 + DATE + 1)
     if begin_ms < 0 or at != stamp + STAMP - 2:
         return _NONE
     at = _word(text, at + 1)  # the frontend
-    if at < 0 or not _is(text, at + 1, known.pool) or text[at + 1 + known.pool.size] != _SLASH:
+    if at < 0 or not _is(text, at + 1, known.pool) or _byte(text, at + 1 + known.pool.size) != _SLASH:
         return _NONE
-    server, at = _place(text, at + 2 + known.pool.size, _SPACE, known.servers, known.name)
-    if server < 0 or text[at] != _SPACE:
+    server, at = _place(
+        words, at + 2 + known.pool.size, _IN_A_NAME, known.servers, known.name
+    )
+    if server < 0 or _byte(text, at) != _SPACE:
         return _NONE
     at = _five(text, at, _TIMERS, found, row)
     if at < 0:
@@ -347,22 +364,22 @@ def _httplog(text, at, known, found, row):  # noqa: PLR0911, PLR0912 - see above
     )
     before = at
     status, at = _number(text, at + 1)
-    if status < 0 or at - before > 4 or text[at] != _SPACE:
+    if status < 0 or at - before > 4 or _byte(text, at) != _SPACE:
         return _NONE
     sent, at = _number(text, at + 1)
-    if sent < 0 or text[at] != _SPACE:
+    if sent < 0 or _byte(text, at) != _SPACE:
         return _NONE
     for _ in range(2):  # cookies
         at = _word(text, at)
         if at < 0:
             return _NONE
-    found.state[row] = text[at + 1]
+    found.state[row] = _byte(text, at + 1)
     before, at = at, _word(text, at)
     if at != before + 5 or _five(text, at, _CONNECTIONS, found, row) < 0:
         return _NONE
     days = found.dates[-1]
     for place in range(stamp + 1, stamp + 1 + DATE):
-        if days == 0 or text[place] != text[found.dates[days - 1] + place - stamp - 1]:
+        if days == 0 or _byte(text, place) != _byte(text, found.dates[days - 1] + place - stamp - 1):
             found.dates[days] = stamp + 1
             days += 1
             break
@@ -373,22 +390,24 @@ def _httplog(text, at, known, found, row):  # noqa: PLR0911, PLR0912 - see above
 
 
 @njit(cache=True, nogil=True)
-def _read(text, words, known, found, others, is_compact):  # noqa: PLR0917 - arrays, and what they are
-    """Read all lines; how many are ordinary, and how many are not."""
+def _read(text, words, size, known, found, others, is_compact):  # noqa: PLR0917 - arrays, and what they are
+    """Read all lines; how many are ordinary, and the others."""
     row = strange = number = start = 0
-    while start < text.size:
+    while start < size:
         if is_compact:
             end = _compact(text, words, start, known, found, row)
         else:
-            end = _httplog(text, start, known, found, row)
+            end = _httplog(text, words, start, known, found, row)
         if end >= 0:
             found.numbers[_LINE, row] = number
             row += 1
         else:
             end = start
-            while text[end] != _NEWLINE:
+            while _byte(text, end) != _NEWLINE:
                 end += 1
+            if strange == others.shape[1]:
+                others = np.concatenate((others, np.empty_like(others)), axis=1)
             others[0, strange], others[1, strange], others[2, strange] = number, start, end
             strange += 1
         start, number = end + 1, number + 1
-    return row, strange
+    return row, others[:, :strange]
