@@ -136,24 +136,25 @@ def _summed_up(
     if not sizes.size:
         return np.empty(0), np.empty(0)
     starts = np.cumsum(sizes) - sizes
-    if value.size >= _LONG * sizes.size:
-        each = np.split(value[_grouped(backend)], starts[1:])
-        return (
-            np.array([np.percentile(one, percentile) for one in each]),
-            np.array([one.mean() for one in each]),
-        )
-    ordered = value[_grouped(backend)]
-    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
-        # In place; one sort by backend and value takes ten times as long.
-        ordered[start : start + size].sort()
     rank = percentile / 100.0 * (sizes - 1)
     below = np.floor(rank).astype(np.int64)
-    part = rank - below
-    low = ordered[starts + below]
-    high = ordered[starts + np.minimum(below + 1, sizes - 1)]
-    step = high - low
-    between = np.where(part < 0.5, low + step * part, high - step * (1.0 - part))
-    return between, np.add.reduceat(ordered, starts) / sizes
+    above = np.minimum(below + 1, sizes - 1)
+    grouped = value[_grouped(backend)]
+    if value.size >= _LONG * sizes.size:
+        each = np.split(grouped, starts[1:])
+        mean = np.array([one.mean() for one in each])
+        for one, k in zip(each, below.tolist(), strict=True):
+            # One place is selected four times as fast as two; the next value is what is least behind.
+            one.partition(k)
+            one[k + 1 : k + 2] = one[k + 1 :].min(initial=np.inf)
+    else:
+        for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+            # In place; one sort by backend and value takes ten times as long.
+            grouped[start : start + size].sort()
+        mean = np.add.reduceat(grouped, starts) / sizes
+    low, high = grouped[starts + below], grouped[starts + above]
+    step, part = high - low, rank - below
+    return np.where(part < 0.5, low + step * part, high - step * (1.0 - part)), mean
 
 
 class ClosedWindow(NamedTuple):
