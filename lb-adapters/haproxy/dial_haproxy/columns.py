@@ -29,10 +29,11 @@ Flags = NDArray[np.bool_]
 LEAST_LINES = 48
 """Of a piece of log: with fewer, a line at a time is as fast."""
 
-PADDING = 72
-"""Bytes behind the lines, so that words may be read beyond their end."""
-
 MAX_NAME_BYTES = 64
+PADDING = 4 * MAX_NAME_BYTES + 256
+"""Bytes behind the lines, so that words may be read beyond their end: more than an ordinary line of
+format ``dial`` has, with a service, a server and a route."""
+
 MAX_NAMES = 65_536
 """Servers, or routes: who logs more of them is read a line at a time."""
 

@@ -48,6 +48,7 @@ from numpy.typing import NDArray
 from dial.adapter import RequestBatch
 from dial_haproxy.columns import (
     LEAST_LINES,
+    MAX_NAME_BYTES,
     PADDING,
     Buffer,
     Columns,
@@ -65,6 +66,7 @@ _FEW_BYTES: Final = 65_536
 """Of a piece of log: in a larger one lines need not be counted to know that there are many."""
 
 _PADDING: Final = bytes(PADDING)
+_A_NAME: Final = rb"[^ ,/]{1,%d}" % MAX_NAME_BYTES
 
 NAN: Final = float("nan")
 
@@ -159,7 +161,7 @@ class LogParser:
             lambda text: self._second_s(text) if _SECOND.fullmatch(text) else None
         )
         # A name that no line can hold would be found in lines that hold something else.
-        self._has_columns = re.fullmatch(rb"[^ ,/]+", self._pool) is not None
+        self._has_columns = re.fullmatch(_A_NAME, self._pool) is not None
         self._new_connections = new_connections
         self._until = until
         self._zone = zone
