@@ -144,7 +144,7 @@ def _summed_up(
         each = np.split(grouped, starts[1:])
         mean = np.array([one.mean() for one in each])
         for one, k in zip(each, below.tolist(), strict=True):
-            # One place is selected four times as fast as two; the next value is what is least behind.
+            # To select one place takes a quarter of two; the next value is the least behind it.
             one.partition(k)
             one[k + 1 : k + 2] = one[k + 1 :].min(initial=np.inf)
     else:

@@ -31,8 +31,8 @@ LEAST_LINES = 48
 
 MAX_NAME_BYTES = 64
 PADDING = 4 * MAX_NAME_BYTES + 256
-"""Bytes behind the lines, so that words may be read beyond their end: more than an ordinary line of
-format ``dial`` has, with a service, a server and a route."""
+"""Bytes behind the lines, so that they may be read beyond their end: more than any ordinary line of
+format ``dial`` has, whose service, server and route have ``MAX_NAME_BYTES`` at most."""
 
 MAX_NAMES = 65_536
 """Servers, or routes: who logs more of them is read a line at a time."""
@@ -165,7 +165,7 @@ class Buffer:
 
 
 def words_of(text: Bytes) -> Words:
-    """The eight bytes from each of n + 7 on, as n numbers."""
+    """Of n bytes, the eight from each on as a number: n - 7 of them."""
     return np.lib.stride_tricks.as_strided(
         text[:8].view(np.uint64), (text.size - 7,), (1,), writeable=False
     )

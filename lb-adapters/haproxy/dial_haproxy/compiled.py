@@ -1,8 +1,8 @@
-"""Ordinary lines as :mod:`dial_haproxy.columns` has them, read byte after byte by compiled code.
+"""Ordinary lines as :mod:`dial_haproxy.columns` has them, read once by compiled code.
 
-Arrays go over a line some two hundred times; this goes over it once, and takes a quarter of the
-time.  What is ordinary and what is made of it is the same to the last bit, so all else is left to
-:mod:`dial_haproxy.parser` here too.
+Arrays go over a line some two hundred times; this goes over it once, eight bytes together where it
+can, and takes a quarter of the time.  What is made of an ordinary line is the same to the last bit,
+and all else is left to :mod:`dial_haproxy.parser` here too.
 
 It needs numba (the extra ``fast``), which compiles when this is first imported, for some seconds,
 and keeps the result on disk.
@@ -29,10 +29,10 @@ from dial_haproxy.columns import (
 )
 
 _COMMA, _NEWLINE, _RETURN, _SPACE, _SLASH, _BRACKET = b",\n\r /["
-_COLON, _POINT, _CLOSING, _ZERO = b":.]0"
+_COLON, _POINT, _CLOSING = b":.]"
 _ZEROS = np.uint64(0x3030303030303030)
 _TOP_ABOVE_NINE = np.uint64(0x7676767676767676)
-"""Added to the values of digits it sets no top bit, added to what is more it does."""
+"""Added to a byte it sets the top bit, but of those up to nine."""
 
 _PAIRS = np.uint64(0x00FF00FF00FF00FF)
 _FOURS = np.uint64(0x0000FFFF0000FFFF)
@@ -42,7 +42,7 @@ _SEVEN, _BYTE, _TWO_BYTES, _FOUR_BYTES, _SEVEN_BYTES = (np.uint64(n) for n in (7
 _ONE, _ONES, _TOPS = (np.uint64(n) for n in (1, 0x0101010101010101, 0x8080808080808080))
 _PRINTED = np.uint64(0x2020202020202020)
 _IN_A_NAME = np.uint64(0x2D2D2D2D2D2D2D2D)
-"""Eight times the least byte of a route, and of a server's name: blanks and commas are below."""
+"""The least byte of a route, and of a server's name, eight times: commas and blanks are below."""
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _NONE = -1
@@ -173,7 +173,7 @@ def _get(array, at):
 
 @njit(inline="always")
 def _before(tops):
-    """Of eight bytes, the bits of those before the first with its top bit set, and their number."""
+    """Of eight bytes: all bits of those before the first that has its top bit, and their number."""
     bits = ((tops & (~tops + _ONE)) >> _SEVEN) - _ONE
     return bits, np.int64(((bits & _ONES) * _ONES) >> _SEVEN_BYTES)
 
@@ -182,6 +182,7 @@ def _before(tops):
 def _number(word):
     """The number of up to 8 digits with which a word begins, and how many they are."""
     word ^= _ZEROS
+    # What is carried from a byte that is no digit changes only those behind it.
     _, digits = _before(((word + _TOP_ABOVE_NINE) | word) & _TOPS)
     word <<= np.uint64((64 - 8 * digits) & 63)
     word = (word * _TEN + (word >> _BYTE)) & _PAIRS
@@ -228,11 +229,11 @@ def _place(words, at, least, names, name):
 
 
 @njit(forceinline=True)
-def _compact(text, words, at, known, found, row):
+def _compact(text, words, at, known, found, row):  # noqa: PLR0917 - arrays, and where
     """Read a line of format ``dial`` into a row; where it ends, or -1 where it is not ordinary.
 
     It is read to its end in any case, without a branch for each field: that takes half the time.
-    Of a line of another kind the places are anywhere, but never ``PADDING`` bytes behind its start.
+    In another line the places mean nothing, and stay within ``PADDING`` bytes of its start.
     """
     fits = True
     for place in range(known.pool.size):
@@ -306,7 +307,7 @@ def _word(text, at):
 
 
 @njit(inline="always")
-def _five(text, words, at, places, found, row):
+def _five(text, words, at, places, found, row):  # noqa: PLR0917 - see above
     """Read five numbers such as ``0/0/0/5/6``; where they end, or -1 where there are none."""
     for number in range(5):
         value, digits = _number(_get(words, at + 1))
@@ -318,7 +319,7 @@ def _five(text, words, at, places, found, row):
 
 
 @njit(inline="always")
-def _httplog(text, words, at, known, found, row):  # noqa: PLR0911 - out at the first odd byte
+def _httplog(text, words, at, known, found, row):  # noqa: PLR0911, PLR0912, PLR0917 - out at the first odd byte
     """Read a line of format ``httplog`` as :func:`_compact` does."""
     stamp, stamps = at, 0
     while _get(text, at) != _NEWLINE:
