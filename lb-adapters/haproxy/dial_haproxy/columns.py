@@ -29,10 +29,11 @@ Flags = NDArray[np.bool_]
 LEAST_LINES = 48
 """Of a piece of log: with fewer, a line at a time is as fast."""
 
-PADDING = 72
-"""Bytes behind a buffer, so that words may be read beyond its end."""
-
 MAX_NAME_BYTES = 64
+PADDING = 4 * MAX_NAME_BYTES + 256
+"""Bytes behind the lines, so that they may be read beyond their end: more than any ordinary line of
+format ``dial`` has, whose service, server and route have ``MAX_NAME_BYTES`` at most."""
+
 MAX_NAMES = 65_536
 """Servers, or routes: who logs more of them is read a line at a time."""
 
@@ -91,15 +92,14 @@ class Buffer:
 
     Parameters
     ----------
-    data : ends with a line break.
+    data : whole lines, and at least ``PADDING`` bytes more.
+    size : of the lines.
     """
 
-    def __init__(self, data: bytes | memoryview) -> None:
-        self.bytes: Bytes = np.frombuffer(b"".join((data, bytes(PADDING))), np.uint8)
-        self.size = len(data)
-        self._words: Words = np.lib.stride_tricks.as_strided(
-            self.bytes[:8].view(np.uint64), (self.bytes.size - 7,), (1,), writeable=False
-        )
+    def __init__(self, data: bytes | memoryview, size: int) -> None:
+        self.bytes: Bytes = np.frombuffer(data, np.uint8)
+        self.size = size
+        self._words = words_of(self.bytes)
         self._halves = np.lib.stride_tricks.as_strided(
             self.bytes[:4].view(np.uint32), (self.bytes.size - 3,), (1,), writeable=False
         )
@@ -162,6 +162,13 @@ class Buffer:
             there = self._words[np.minimum(start + at, self.size)] & _MASK[len(piece)]
             same &= there == np.uint64(int.from_bytes(piece, "little"))
         return same
+
+
+def words_of(text: Bytes) -> Words:
+    """Of n bytes, the eight from each on as a number: n - 7 of them."""
+    return np.lib.stride_tricks.as_strided(
+        text[:8].view(np.uint64), (text.size - 7,), (1,), writeable=False
+    )
 
 
 def _eight(word: Words) -> tuple[Positions, Flags]:

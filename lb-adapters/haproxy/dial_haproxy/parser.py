@@ -46,7 +46,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dial.adapter import RequestBatch
-from dial_haproxy.columns import LEAST_LINES, Buffer, Columns, Names, Seconds, compact, httplog
+from dial_haproxy.columns import (
+    LEAST_LINES,
+    MAX_NAME_BYTES,
+    PADDING,
+    Buffer,
+    Columns,
+    Names,
+    Seconds,
+    compact,
+    httplog,
+)
 from dial_haproxy.options import LatencyEnd, LogFormat
 
 MAX_LINE_BYTES: Final = 16_384
@@ -54,6 +64,9 @@ MAX_LINE_BYTES: Final = 16_384
 
 _FEW_BYTES: Final = 65_536
 """Of a piece of log: in a larger one lines need not be counted to know that there are many."""
+
+_PADDING: Final = bytes(PADDING)
+_A_NAME: Final = rb"[^ ,/]{1,%d}" % MAX_NAME_BYTES
 
 NAN: Final = float("nan")
 
@@ -148,7 +161,7 @@ class LogParser:
             lambda text: self._second_s(text) if _SECOND.fullmatch(text) else None
         )
         # A name that no line can hold would be found in lines that hold something else.
-        self._has_columns = re.fullmatch(rb"[^ ,/]+", self._pool) is not None
+        self._has_columns = re.fullmatch(_A_NAME, self._pool) is not None
         self._new_connections = new_connections
         self._until = until
         self._zone = zone
@@ -160,9 +173,9 @@ class LogParser:
 
     def feed(self, data: bytes) -> RequestBatch:
         """Parse what became complete with ``data``; never raises."""
-        data = self._carry + data
+        data = b"".join((self._carry, data, _PADDING))
         whole = data.rfind(b"\n") + 1
-        self._carry = data[whole:]
+        self._carry = data[whole:-PADDING]
         parts = _Parts()
         if self._in_overlong_line and whole:
             self._in_overlong_line = False
@@ -170,7 +183,7 @@ class LogParser:
         else:
             begin = 0
         if whole > begin:
-            self._read(memoryview(data)[begin:whole], parts)
+            self._read(memoryview(data)[begin:], whole - begin, parts)
         if len(self._carry) > MAX_LINE_BYTES:
             if not self._in_overlong_line:
                 parts.malformed += self._malformed(self._carry)
@@ -178,29 +191,29 @@ class LogParser:
             self._carry = b""
         return parts.batch(self._servers)
 
-    def _read(self, data: memoryview, parts: _Parts) -> None:
+    def _read(self, data: memoryview, size: int, parts: _Parts) -> None:
         """Read whole lines: those that are ordinary in columns, the others one at a time."""
-        if len(data) < _FEW_BYTES or not self._has_columns:
-            text = bytes(data)
+        if size < _FEW_BYTES or not self._has_columns:
+            text = bytes(data[:size])
             if not self._has_columns or text.count(b"\n") < LEAST_LINES:
                 self._read_lines(enumerate(text[:-1].split(b"\n")), parts)
                 return
-        columns, others = self._ordinary(data)
+        columns, others = self._ordinary(data, size)
         parts.columns, parts.column_lines = self._judged_columns(columns), columns.line
         numbered = zip(*others.tolist(), strict=True)
         self._read_lines(((number, bytes(data[a:b])) for number, a, b in numbered), parts)
 
-    def _ordinary(self, data: memoryview) -> tuple[Columns, NDArray[np.int64]]:
+    def _ordinary(self, data: memoryview, size: int) -> tuple[Columns, NDArray[np.int64]]:
         """The ordinary lines, and (3, k) number, start and end of each of the others."""
         if self._compiled is not None:
             found: tuple[Columns, NDArray[np.int64]] | None = (
-                self._compiled.compact(data, self._pool, self._servers, self._routes)
+                self._compiled.compact(data, size, self._pool, self._servers, self._routes)
                 if self._is_compact
-                else self._compiled.httplog(data, self._pool, self._servers, self._dates)
+                else self._compiled.httplog(data, size, self._pool, self._servers, self._dates)
             )
             if found is not None:
                 return found
-        buffer = Buffer(data)
+        buffer = Buffer(data, size)
         columns = (
             compact(buffer, self._pool, self._servers, self._routes)
             if self._is_compact
@@ -351,8 +364,9 @@ def _compiled() -> ModuleType:
     """The compiled code, compiled by now."""
     from dial_haproxy import compiled  # noqa: PLC0415 - numba is wanted here only
 
-    compiled.compact(b"\n", b"-", Names(), Names())
-    compiled.httplog(b"\n", b"-", Names(), Seconds(lambda _: None))
+    data = memoryview(b"\n" + _PADDING)
+    compiled.compact(data, 1, b"-", Names(), Names())
+    compiled.httplog(data, 1, b"-", Names(), Seconds(lambda _: None))
     return compiled
 
 

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from dial.conformance.suite import assert_well_formed
 from dial_haproxy import compiled
-from dial_haproxy.columns import LEAST_LINES, MAX_NAME_BYTES, MAX_NAMES, Buffer, Names, Seconds
+from dial_haproxy.columns import (
+    LEAST_LINES,
+    MAX_NAME_BYTES,
+    MAX_NAMES,
+    PADDING,
+    Buffer,
+    Names,
+    Seconds,
+)
 from dial_haproxy.parser import LogParser
 
 COMPACT = b"app,s1,1795211945545012,1795211945546393,0,0,1,1,200,----,0,0,-"
@@ -122,16 +130,19 @@ def test_ordinary_lines_are_read_in_columns(by_compiled_code):
 
 @pytest.mark.parametrize("log_format", ["dial", "httplog"])
 @given(data=st.binary(max_size=400), cut=st.integers(1, 100))
-def test_compiled_code_reads_no_byte_beyond_the_end(log_format, data, cut):
+def test_what_stands_behind_the_lines_changes_nothing(log_format, data, cut):
     # Ordinary lines, cut off anywhere, as the last ones of all.
-    line = (COMPACT if log_format == "dial" else HTTPLOG)[:cut]
+    whole = COMPACT if log_format == "dial" else HTTPLOG
+    line = whole[:cut]
     names = Names()
     names.place(b"s1")
     read = compiled.compact if log_format == "dial" else compiled.httplog
     table = names if log_format == "dial" else Seconds(lambda _: 0.0)
     for piece in (line + b"\n", data + b"\n", line * 3 + data + b"\n" + line + b"\n"):
-        columns, others = read(piece, b"app", names, table)
-        assert columns.line.size + others.shape[1] == piece.count(b"\n")
+        for behind in (b"", whole[cut:], b"0" * PADDING):
+            padded = memoryview(piece + behind + bytes(PADDING))
+            columns, others = read(padded, len(piece), b"app", names, table)
+            assert columns.line.size + others.shape[1] == piece.count(b"\n")
 
 
 @pytest.mark.parametrize("service", ["my app", "a,b", ""])
@@ -162,7 +173,7 @@ def test_names_are_found_by_all_of_their_bytes():
         names.place(name)
     asked = [*known, b"s2", b"s1\0", b"s" * 10, b"s" * 65, b""]
     data = b"\n".join(asked) + b"\n"
-    buffer = Buffer(data)
+    buffer = Buffer(data + bytes(PADDING), len(data))
     found = names.find(buffer, buffer.starts, buffer.ends - buffer.starts)
     assert found.tolist() == [*range(len(known)), *[-1] * 5]
 
@@ -177,7 +188,8 @@ def test_names_are_bounded():
 def test_numbers_of_any_length_are_read():
     texts = [b"0", b"9", b"10", b"999", b"1234", b"12345", b"12345678", b"123456789", b"", b"1a"]
     for some in (texts[:2], texts[:5], texts):
-        buffer = Buffer(b"\n".join(some) + b"\n")
+        data = b"\n".join(some) + b"\n"
+        buffer = Buffer(data + bytes(PADDING), len(data))
         numbers, fits = buffer.digits(buffer.starts, buffer.ends - buffer.starts)
         good = [text.isdigit() and len(text) <= 8 for text in some]
         assert fits.tolist() == good
