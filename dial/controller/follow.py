@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from dial.classifier import own
@@ -132,21 +133,26 @@ def _name(
     if not look.heard:
         return contention, suspect
     cause, path = cause_of(policy, look, contention.rho_bg)
-    # Of a backend with little load a request takes a little more CPU time for that alone.
-    by_cpu_time = lost_by(policy, look, Cause.LLC)
-    cached = (
-        look.usable
-        and not isinstance(by_cpu_time, NoData)
-        and by_cpu_time.mean >= policy.guards.engage_rho_bg
-    )
-    named = cause.costs_capacity and (cached or cause is not Cause.LLC)
+    if cause is Cause.LLC and not _cached(policy, look):
+        return contention, suspect
     # What is measured inside the VM need not look the same twice.
-    if named and (cause is suspect or cause.is_own_doing):
+    if cause.costs_capacity and (cause is suspect or cause.is_own_doing):
         symptom = symptom_beside(policy, look, cause)
         contention = replace(
             contention, cause=cause, evidence=in_words(path), symptom=symptom, gone=0.0
         )
     return contention, cause
+
+
+def _cached(policy: Policy, look: Look) -> bool:
+    """Whether requests surely need more CPU time each.
+
+    Of a backend with little load they need a little more for that alone, and with next to none a
+    lot: what the VM does for itself is then booked to the few.
+    """
+    lost = lost_by(policy, look, Cause.LLC)
+    enough = look.usable and not math.isnan(look.window("t_x_ms"))
+    return enough and not isinstance(lost, NoData) and lost.mean >= policy.guards.engage_rho_bg
 
 
 def _enough(policy: Policy) -> float:

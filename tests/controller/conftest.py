@@ -68,6 +68,8 @@ class Service:
     configured: dict[str, int] = field(default_factory=dict)
     unusable: set[str] = field(default_factory=set)
     agents_dead: set[str] = field(default_factory=set)
+    hardly_used: set[str] = field(default_factory=set)
+    """Those whose requests are too few for a T90."""
     orders: Orders = NO_ORDERS
     observations: list[Observation] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
@@ -117,7 +119,9 @@ class Service:
                         requests=round(2 * rate),
                         errors=0,
                         rate_per_s=rate,
-                        t_x_ms=t90_ms if rate else NoData("0 requests; 20 are needed"),
+                        t_x_ms=t90_ms
+                        if rate and name not in self.hardly_used
+                        else NoData("too few requests; 20 are needed"),
                         t_x_requests=round(2 * rate),
                         t_mean_ms=t90_ms / percentile_factor(90.0),
                         t_c_ms=NoData("connections are reused"),

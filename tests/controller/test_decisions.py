@@ -12,10 +12,10 @@ format 1.
     The same under least connections, with VMs whose own services, or packets, take their CPU, and
     that ask for load to move.  (``own-doing-57`` was recorded anew when what they ask for in a
     minute became what load is moved for.)
-    (``leastconn-42``, ``own-doing-57`` and ``service-27`` were recorded anew when a moment in which
-    all are slow was a reason no more to bring load back; four when a neighbour was no more held to
-    have gone by intervals that are slower than expected; ``leastconn-42`` and both of these when no
-    rho_bg was told any more of the interval in which something of one's own begins.)
+    (Some were recorded anew when a moment in which all are slow was a reason no more to bring load
+    back; when intervals slower than expected no longer spoke for a neighbour having gone; when no
+    rho_bg was told any more of the interval in which something of one's own begins; and when it
+    took three intervals, not two, for a neighbour to have gone.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

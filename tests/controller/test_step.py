@@ -162,6 +162,19 @@ def test_load_moves_before_the_cause_is_known_and_the_cause_is_named_later(servi
     assert verdict(service.run(2), "s1").cause is Cause.CPU
 
 
+def test_a_cause_in_the_cache_is_not_named_by_few_requests(service):
+    # CPU time of a request is then what the VM does for itself, booked to the few.
+    service.cache_rho_bg["s1"] = 0.7
+    service.agents_dead.add("s1")
+    assert verdict(service.run(6), "s1").cause is Cause.UNKNOWN
+    service.agents_dead.clear()
+    service.hardly_used.add("s1")
+    assert verdict(service.run(5), "s1").cause is Cause.UNKNOWN
+    service.hardly_used.clear()
+    assert verdict(service.run(1), "s1").cause is Cause.UNKNOWN
+    assert verdict(service.run(1), "s1").cause is Cause.LLC
+
+
 def test_weights_lost_in_a_reload_are_written_again(service):
     service.rho_bg["s1"] = 0.5
     service.run(10)
