@@ -163,6 +163,8 @@ def through_socket(stream: socket.socket, parser: LogParser, size: int) -> Calla
         left, malformed = size, 0
         while left:
             data = stream.recv(min(left, _PIECE_BYTES))
+            if not data:
+                raise SystemExit("the sender of the log has ended")
             left -= len(data)
             batch = parser.feed(data)
             malformed += batch.malformed

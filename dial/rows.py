@@ -42,8 +42,8 @@ class InRows(Generic[_T]):
 
     Thousands of backends lie in columns (:mod:`dial.columns`), and in most ticks few of them are
     looked at one by one.  Whoever asks for few takes them from :attr:`rows`; to everybody else
-    it is a dataclass like any other.  Rows may also have ``names``, and whatever else
-    is asked of all of them.
+    it is a dataclass like any other.  Rows may also have ``names``, and
+    ``causes``: of those that are not well, by row.
     """
 
     __slots__ = ("_rows",)

@@ -239,8 +239,8 @@ class GuardSettings(_Table):
         le=100.0,
         allow_inf_nan=False,
         description="Evidence that the neighbour has gone at which load moves back: the log of a "
-        "likelihood ratio; 5 is one false release in 150 ticks of a neighbour that stays, or "
-        "fewer.",
+        "likelihood ratio, at least of three intervals; 5 is one false release in 150 ticks of a "
+        "neighbour that stays, or fewer.",
     )
     return_ticks: int = Field(
         default=60,

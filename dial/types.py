@@ -24,6 +24,7 @@ Symbols of the paper (Javadi, Gandhi: DIAL, IEEE TCC 2019) that are kept as name
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
@@ -425,10 +426,10 @@ class Plan(InRows[BackendPlan]):
         return {b.name: b.weight for b in self.backends}
 
     @property
-    def causes(self) -> dict[int, Cause]:
+    def causes(self) -> Mapping[int, Cause]:
         """What is held of the backends that are anything but well, by their rows."""
         rows = self.rows
-        causes: dict[int, Cause] | None = getattr(rows, "causes", None)
+        causes: Mapping[int, Cause] | None = getattr(rows, "causes", None)
         if causes is not None:
             return causes
         held = {row: backend.verdict.cause for row, backend in enumerate(rows)}

@@ -120,8 +120,10 @@ _RATIOS = {
 }
 _ODDS = {"io_pressure_odds_ratio": "io_pressure", "disk_busy_odds_ratio": "disk_busy"}
 _EXCESSES = {"cpu_wait_excess": "cpu_wait", "throttled_excess": "throttled"}
-_LOST = {deferral.FEATURE: "deferral", own.OWN_SERVICES: "own_services", own.SOFTIRQ: "softirq"}
 """The metrics that are compared with their quiet past, and how."""
+
+_LOST = {deferral.FEATURE: "deferral", own.OWN_SERVICES: "own_services", own.SOFTIRQ: "softirq"}
+"""Those of which an excess over the quiet past is capacity lost to the tenant itself."""
 
 
 Interval = tuple[RequestWindow, AgentSample | NoData]

@@ -8,8 +8,8 @@ Problem
 
 Rule
     The symptom is the feature at the last threshold that was *exceeded* on the way to the leaf.
-    It still shows while its mean over the last few intervals is nearer to that threshold than to
-    its quiet value (1 of a ratio, else 0).
+    It still shows while its mean over the last few intervals, begun anew after a gap, is nearer to
+    that threshold than to its quiet value (1 of a ratio, else 0).
 
 Source
     Own.

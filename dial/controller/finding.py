@@ -29,4 +29,4 @@ class Finding:
     symptom: Symptom | None = None
 
     begins: bool = False
-    """Whether the interval before had another cause, or none: what it shows may be half of it."""
+    """Whether it was not what the last slow interval looked like: this one may hold half of it."""

@@ -39,7 +39,7 @@ def follow(
     """Refine the estimate; the contention ends when the neighbour has surely gone.
 
     Where load was moved before the cause was known, it becomes known when two intervals in a
-    row look like the same.
+    row look like the same; one in which too few requests accuse the cache does not count.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def _name(
     if not look.heard:
         return contention, suspect
     cause, path = cause_of(policy, look, contention.rho_bg)
-    if cause is Cause.LLC and not _cached(policy, look):
+    if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
     # What is measured inside the VM need not look the same twice.
     if cause.costs_capacity and (cause is suspect or cause.is_own_doing):
@@ -144,15 +144,16 @@ def _name(
     return contention, cause
 
 
-def _cached(policy: Policy, look: Look) -> bool:
+def _surely_cache(policy: Policy, look: Look) -> bool:
     """Whether requests surely need more CPU time each.
 
     Of a backend with little load they need a little more for that alone, and with next to none a
     lot: what the VM does for itself is then booked to the few.
     """
+    if not look.usable or math.isnan(look.window("t_x_ms")):
+        return False
     lost = lost_by(policy, look, Cause.LLC)
-    enough = look.usable and not math.isnan(look.window("t_x_ms"))
-    return enough and not isinstance(lost, NoData) and lost.mean >= policy.guards.engage_rho_bg
+    return not isinstance(lost, NoData) and lost.mean >= policy.guards.engage_rho_bg
 
 
 def _enough(policy: Policy) -> float:

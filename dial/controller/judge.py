@@ -68,7 +68,7 @@ def judge(
         ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
         unlikely=np.flatnonzero(signal.above & ~signal.likely & ~contended),
         likely=np.flatnonzero(signal.likely & ~contended),
-        intervals=uneasy_intervals,
+        intervals=uneasy_intervals.copy(),
         followed=np.flatnonzero(contended),
     )
 
@@ -108,7 +108,7 @@ def judge(
             contentions[name] = after
         if suspect is not None:
             suspects[name] = suspect
-        if finding.cause.is_own_doing:
+        if finding.cause.is_own_doing and look.asked == 0.0:
             finding = replace(finding, begins=finding.cause is not before)
         judged[row] = look, finding
     known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)

@@ -45,7 +45,7 @@ class Verdicts(Rows[Verdict]):
         self._seen, self._rho_fg = looks.seen, looks.rho_fg
         self._expected_ms, self._learnt = signal.upper_ms, signal.learnt
         self._percentile, self._learn_intervals = policy.percentile, policy.learn_intervals
-        # Looks are of the past that was learnt, too: words need less of it.
+        # Looks are of the past that was learnt, too: kept is what the few need for words.
         self._found = {
             row: (finding, _taken_by_a_neighbour(policy, look, finding))
             for row, (look, finding) in judged.items()

@@ -279,30 +279,32 @@ def _checked(backend: str, where: str, name: str, value: object) -> Measured:
 
 def _no_data(backend: str, where: str, value: Mapping[str, object]) -> NoData:
     reason = value.get("no_data")
-    known = _absent(reason) if type(reason) is str else None
-    if known is not None:
-        return known
-    try:
-        reason = WireNoData.model_validate(value).no_data
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False)[0]
-        label = "too_long" if problem["type"] == "string_too_long" else "malformed"
-        raise refused(label, backend, f"{where}.no_data", value, problem["msg"]) from None
-    _printable(backend, f"{where}.no_data", reason)
-    return NoData(reason)
+    if not (type(reason) is str and 0 < len(reason) <= MAX_REASON_CHARS and reason.isprintable()):
+        raise _bad_reason(backend, f"{where}.no_data", value)
+    return _absent(reason)
 
 
 @lru_cache(maxsize=1024)
-def _absent(reason: str) -> NoData | None:
-    """The one object for a reason that may be shown: agents have few of them, and say them often.
+def _absent(reason: str) -> NoData:
+    """The one object for a reason: agents have few of them, and say them often."""
+    return NoData(reason)
 
-    Reasons that may not are ``None``: what is wrong with them is said with the backend's name.
-    """
-    allowed = 0 < len(reason) <= MAX_REASON_CHARS and reason.isprintable()
-    return NoData(reason) if allowed else None
+
+def _bad_reason(backend: str, where: str, value: Mapping[str, object]) -> IntakeError:
+    try:
+        WireNoData.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_context=False)[0]
+        label = "too_long" if problem["type"] == "string_too_long" else "malformed"
+        return refused(label, backend, where, value, problem["msg"])
+    return _not_printable(backend, where, value["no_data"])
 
 
 def _printable(backend: str, where: str, text: str) -> None:
     # These strings are shown in terminals, where an escape sequence is a command.
     if not text.isprintable():
-        raise refused("malformed", backend, where, text, "must be printable characters only")
+        raise _not_printable(backend, where, text)
+
+
+def _not_printable(backend: str, where: str, text: object) -> IntakeError:
+    return refused("malformed", backend, where, text, "must be printable characters only")

@@ -139,7 +139,7 @@ def _summed_up(
 
     Parameters
     ----------
-    grouped : the values, one group after the other; they are put in order within each.
+    grouped : the values, one group after the other; they are overwritten.
     sizes : of the groups, all positive.
     percentile : by linear interpolation, as ``numpy.percentile`` has it to the last bit.
     """
@@ -153,7 +153,7 @@ def _summed_up(
         each = np.split(grouped, starts[1:])
         mean = np.array([one.mean() for one in each])
         for one, k in zip(each, below.tolist(), strict=True):
-            # To select one place takes a quarter of two; the next value is the least behind it.
+            # To select one place takes a quarter of the time of two; the next is the least behind.
             one.partition(k)
             one[k + 1 : k + 2] = one[k + 1 :].min(initial=np.inf)
     else:

@@ -14,8 +14,8 @@ Policies
     ``ROUND_ROBIN`` sends to the server whose turn, 1/weight after its last, comes first;
     ``LEASTCONN`` to the lowest (in flight + 1) / weight, an idle server counting 0, ties by turns,
     as HAProxy 2.6 has it; ``RANDOM_2`` draws two and takes the one with fewer in flight.  Each
-    balancer knows the requests that it has sent itself.  A server of weight 0 gets a request where
-    all have it.
+    balancer knows the requests that it has sent itself.  Under the first
+    two a server of weight 0 gets a request only where all have it.
 
 Cost
     Of n servers the next one is at the root of a tournament tree, and the next departure on top of

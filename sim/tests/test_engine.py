@@ -73,7 +73,7 @@ def test_round_robin_gives_shares_by_weight():
 def test_a_server_of_weight_0_gets_nothing_until_it_has_one_again(policy):
     world = served(policy, servers=3, rate=2.0, weights=[0, 100, 100])
     assert world.sent[0] == 0
-    assert in_flight(world) <= world.flying[0, 1:].sum()
+    assert world.flying[0, 0] == 0
     reweigh(world, policy, np.array([100.0, 100.0, 100.0]))
     advance(world, policy, 4000.0, 6.0, WORK_S, 0.0, 0.0)
     assert world.sent[0] == pytest.approx(4000, rel=0.05)

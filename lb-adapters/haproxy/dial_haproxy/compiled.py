@@ -216,6 +216,10 @@ def _place(words, at, least, names, name):
         length += size
         count += 1
         is_whole = size < 8
+    if not is_whole:
+        # As long as a name may be: it is whole if it ends here.
+        word = _get(words, at + length)
+        is_whole = _before((word - least) & ~word & _TOPS)[1] == 0
     slot = np.int64(mixed >> _FOUR_BYTES) & (table.size - 1)
     number, same = table[slot], False
     while number >= 0 and not same:

@@ -158,6 +158,16 @@ def test_rows_keep_the_order_of_the_lines_whoever_read_them():
     assert (batch.latency_ms == 7.0).tolist() == [False, False, True] * 50
 
 
+@pytest.mark.parametrize("by_compiled_code", [False, True], ids=["arrays", "compiled"])
+@pytest.mark.parametrize("size", [8, 63, 64])
+def test_names_of_up_to_64_bytes_are_read_in_columns(size, by_compiled_code):
+    parser = LogParser("app", "dial", compiled=by_compiled_code)
+    line = COMPACT.replace(b",s1,", b"," + b"n" * size + b",")
+    parser.feed(line + b"\n")
+    parser._read_lines = lambda lines, parts: [pytest.fail(repr(one)) for one in lines]
+    assert len(parser.feed((line + b"\n") * 1000)) == 1000
+
+
 def test_names_are_found_by_all_of_their_bytes():
     names = Names()
     known = [
