@@ -266,6 +266,15 @@ class LeaseHolder:
         """Configured weights of the servers whose weight in force is ours."""
         return self._lease.to_put_back(balancer)
 
+    def all_ours(self, balancer: BalancerState) -> bool:
+        """Whether there are weights of ours, and all that the balancer uses are in force."""
+        ours = self._lease.weights
+        return bool(ours) and all(
+            server.weight in ours.get(server.name, (server.configured_weight,))
+            for server in balancer.servers
+            if server.usable
+        )
+
     def renew(self, balancer: BalancerState, wanted: Mapping[str, int]) -> None:
         """Renew the lease for what is about to be in force; remove it when nothing is ours.
 

@@ -5,16 +5,17 @@ Problem
     contended times as quiet, and hands the load back.
 
 Rule
-    The state is kept beside the lease: while load is shifted in every tick, before
-    its weights are written, or as often as costs a hundredth of the time where the service is
-    large (0.4 ms for three backends, 0.3 s for ten thousand); once a minute otherwise.  A
-    controller that starts takes it if it is of the same service, percentile and model, of this
+    The state is kept beside the lease: when load begins to be shifted and in every tick from then
+    on, before its weights are written, or as often as costs a hundredth of the time where the
+    service is large (0.4 ms for three backends, 0.3 s for ten thousand); once a minute otherwise.
+    A controller that starts takes it if it is of the same service, percentile and model, of this
     version, and not too old; what cannot be taken is one line in the log, and learning begins
     anew.
 
     Whether a *shift* is gone on with is for the balancer to say: only if all its weights are in
-    force.  If they are not, a watchdog, the admin or a restart of the balancer was there first,
-    and the neighbour is found again from the quiet past, if it still is there.
+    force, or those that the lease names, which is written in every tick and may be newer.  If they
+    are not, a watchdog, the admin or a restart of the balancer was there first, and the neighbour
+    is found again from the quiet past, if it still is there.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ class Checkpoints:
         self._now = now
         self._written: Moment | None = None
         self._took_s = 0.0
+        self._shifted = False
 
     def load(self) -> tuple[State, int]:
         """The last state and the number of its tick, or ``State(), 0`` where there is none.
@@ -114,12 +116,13 @@ class Checkpoints:
     def keep(self, state: State, tick: int) -> None:
         """Write what ``tick`` left, if it is time to."""
         every_s = self._took_s / COST if state.shift else QUIET_EVERY_S
-        if self._written is None or self._written.age_s(self._now()) >= every_s:
+        begins = state.shift is not None and not self._shifted
+        if begins or self._written is None or self._written.age_s(self._now()) >= every_s:
             self.write(state, tick)
 
     def write(self, state: State, tick: int) -> None:
         """Write what ``tick`` left; a disk that is full costs the past, never the control."""
-        self._written = self._now()
+        self._written, self._shifted = self._now(), state.shift is not None
         begin_s = time.perf_counter()
         content = _Checkpoint(written=self._written, tick=tick, state=state, **self._about)
         try:
@@ -140,6 +143,13 @@ def in_force(shift: Shift, balancer: BalancerState) -> bool:
         for server in balancer.servers
         if server.usable
     )
+
+
+def as_in_force(state: State, shift: Shift, balancer: BalancerState) -> State:
+    """A state whose shift is that of the weights in force, which are newer than it."""
+    now = {server.name: server.weight for server in balancer.servers}
+    newer = {name: now.get(name, weight) for name, weight in shift.weights.items()}
+    return replace(state, shift=replace(shift, weights=newer, arrived=False), in_force=now)
 
 
 def without_shift(state: State) -> State:

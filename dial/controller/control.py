@@ -28,7 +28,7 @@ import structlog
 from dial.adapter import Adapter
 from dial.clock import Clock
 from dial.controller.baseline import Baselines
-from dial.controller.checkpoint import Checkpoints, in_force, without_shift
+from dial.controller.checkpoint import Checkpoints, as_in_force, in_force, without_shift
 from dial.controller.policy import Policy, PolicySource
 from dial.controller.recording import Recorder
 from dial.controller.snapshot import Publisher
@@ -138,8 +138,11 @@ class Controller:
         self._record(Recorder.close)
         shift = self._state.shift
         if shift is not None and not in_force(shift, balancer):
-            log.info("weights were put back meanwhile; the neighbour has to be found again")
-            self._state = without_shift(self._state)
+            if self._holder is not None and self._holder.all_ours(balancer):
+                self._state = as_in_force(self._state, shift, balancer)
+            else:
+                log.info("weights were put back meanwhile; the neighbour has to be found again")
+                self._state = without_shift(self._state)
         if self._holder is not None:
             if self._state.shift is None and (ours := self._holder.to_put_back(balancer)):
                 await self._unless_frozen(ours, version=self._observer.tick)

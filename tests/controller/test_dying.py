@@ -118,6 +118,25 @@ async def test_a_restarted_controller_goes_on_with_the_shift_that_is_in_force(ma
     assert killed.file.read() is None
 
 
+async def test_a_shift_whose_weights_are_newer_than_the_state_is_gone_on_with_by_the_lease(make):
+    await (killed := make()).shift()
+    state = killed.file.beside("state")
+    older, weights = state.read_bytes(), dict(killed.service.weights)
+    killed.service.rho_bg["s1"] = 0.9
+    await killed.pass_ticks(3)
+    newer = dict(killed.service.weights)
+    assert newer["s1"] < weights["s1"]
+    state.write_bytes(older)
+    successor = make()
+    await successor.controller.begin()
+    await successor.pass_ticks(3)
+    assert successor.publisher.current.plan.reason.startswith("load")
+    assert successor.publisher.current.plan.action is not Action.YIELD
+    # At most what the older state knows of the neighbour comes back, for a moment.
+    assert all(written.get("s1", 0) <= weights["s1"] for written in successor.balancer.writes)
+    assert successor.service.weights == newer
+
+
 async def test_what_a_restarted_controller_records_replays(make, tmp_path):
     await make().shift()
     path = tmp_path / "r.jsonl"
