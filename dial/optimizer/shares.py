@@ -18,8 +18,10 @@ Formula
         a p_i = max(a f_i, sqrt(r_i) (d - g_i)),     g_i = max sqrt(r) - sqrt(r_i).
 
     Backend i leaves its floor where d > d_i = g_i + a f_i / sqrt(r_i).  The sum of the right
-    side grows with d, so after one sort of the d_i the set of backends above their floor is
-    found by counting, and d follows from the sum.
+    side is convex, piecewise linear and grows with d, so Newton's method from above finds where
+    it is a, and needs no sort: solve for d as if all backends were above their floor, leave out
+    those that are not at this d, solve again, until none is left out.  Whoever is left out once
+    stays out, for d only falls; of 10,000 backends it takes some five rounds.
 
 Regimes
     * Moderate load: no floor binds, s = (sum r - a) / sum sqrt(r), which is Lemma 1.
@@ -106,33 +108,21 @@ def tail_optimal_shares(
         shares = floor + max(0.0, 1.0 - floor * r.size) * fastest / fastest.sum()
         return Split(shares / shares.sum(), overload=False)
 
-    # d_i falls as r_i grows even where the floor is lowered, so sorting r sorts d: the pairs
-    # (r, floor) stay together without an index array, which halves the time at n = 10,000.
-    order = np.sort(r)[::-1]
-    floor_per_s, root, gap = _floor_root_gap(order, order[0], a * floor)
-    leaves_floor = gap + floor_per_s / root  # d_i
-    above_root = np.cumsum(root)
-    above_gap = np.cumsum(root * gap)
-    floors_below = floor_per_s.sum() - np.cumsum(floor_per_s)
-    served_at_d = leaves_floor * above_root - above_gap + floors_below
-    # Served load at d = d_k falls short of a exactly for the backends above their floor; the
-    # largest always is, whatever rounding says.
-    k = max(1, int(np.count_nonzero(served_at_d < a)))
-    d = (a + above_gap[k - 1] - floors_below[k - 1]) / above_root[k - 1]
-
-    floor_per_s, root, gap = _floor_root_gap(r, order[0], a * floor)
-    load_per_s = np.maximum(floor_per_s, root * (d - gap))
-    return Split(load_per_s / load_per_s.sum(), overload=False)
-
-
-def _floor_root_gap(
-    r: NDArray[np.float64], largest: float, floor_per_s: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return a f_i, sqrt(r_i) and g_i, each (n,)."""
     root = np.sqrt(r)
     # (x - y) / (sqrt x + sqrt y), for sqrt x - sqrt y would cancel where rates are alike.
+    largest = float(r.max())
     gap = (largest - r) / (math.sqrt(largest) + root)
-    return np.minimum(floor_per_s, _MAX_FLOOR_UTILISATION * r), root, gap
+    floor_per_s = np.minimum(a * floor, _MAX_FLOOR_UTILISATION * r)
+    leaves_floor = gap + floor_per_s / root  # d_i
+    above, n = np.ones(r.size, np.bool_), 0
+    while n != (n := int(np.count_nonzero(above))):
+        # Sums as they stand: a product of vectors may round otherwise from run to run.
+        above_root = root * above
+        d = (a + (above_root * gap).sum() - (floor_per_s * ~above).sum()) / above_root.sum()
+        # The largest is always above its floor, whatever rounding says.
+        above &= (leaves_floor < d) | (gap == 0.0)
+    load_per_s = np.maximum(floor_per_s, root * (d - gap))
+    return Split(load_per_s / load_per_s.sum(), overload=False)
 
 
 def proportional_shares(capacity: NDArray[np.float64]) -> NDArray[np.float64]:
