@@ -66,6 +66,9 @@ class RequestBatch:
         by a rule, other pools).
     dropped
         Requests that were logged but forgotten, because batches were taken too slowly.
+    stands_for
+        Requests that each row stands for, where the balancer logs one of so many: counts are
+        multiplied with it, and percentiles rest on the rows.
     """
 
     names: tuple[str, ...]
@@ -78,6 +81,7 @@ class RequestBatch:
     malformed: int = 0
     unattributed: int = 0
     dropped: int = 0
+    stands_for: int = 1
 
     def __len__(self) -> int:
         return len(self.backend)

@@ -133,10 +133,11 @@ class SketchedWindows:
             return
         ours = np.array([self._index.setdefault(n, len(self._index)) for n in batch.names])
         backend = ours[batch.backend]
-        known = len(self._index)
-        self._requests = _grown(self._requests, known) + np.bincount(backend, minlength=known)
+        known, each = len(self._index), batch.stands_for
+        ended = np.bincount(backend, minlength=known)
+        self._requests = _grown(self._requests, known) + each * ended
         failed = np.bincount(backend[batch.failed], minlength=known)
-        self._errors = _grown(self._errors, known) + failed
+        self._errors = _grown(self._errors, known) + each * failed
         timed = np.isfinite(batch.latency_ms) & ~batch.failed
         self._latency.add(backend[timed], batch.latency_ms[timed])
         connected = np.isfinite(batch.connect_ms)

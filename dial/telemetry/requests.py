@@ -268,9 +268,10 @@ class RequestWindows:
             return
         numbers = [self._number.setdefault(name, len(self._number)) for name in batch.names]
         backend = np.array(numbers, np.int64)[batch.backend]
-        known = len(self._number)
-        self._requests = _added(self._requests, np.bincount(backend, minlength=known))
-        self._errors = _added(self._errors, np.bincount(backend[batch.failed], minlength=known))
+        known, each = len(self._number), batch.stands_for
+        failed = backend[batch.failed]
+        self._requests = _added(self._requests, each * np.bincount(backend, minlength=known))
+        self._errors = _added(self._errors, each * np.bincount(failed, minlength=known))
         measured = np.isfinite(batch.latency_ms) & ~batch.failed
         self._latency_ms.add(backend[measured], batch.latency_ms[measured])
         connected = np.isfinite(batch.connect_ms)

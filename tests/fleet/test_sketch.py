@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -111,3 +113,14 @@ def test_rows_beyond_a_million_are_added_up(monkeypatch):
     first, second = windows.close(NAMES)
     assert first.latency.count.tolist() == [5, 5]
     assert second.latency.count.tolist() == [5]
+
+
+def test_what_a_sampled_log_counts_adds_up_across_balancers_too():
+    sketched = SketchedWindows()
+    sampled = batch([0] * 4, [1.0, 2.0, 3.0, 4.0], failed=[False, False, False, True])
+    sketched.add(replace(sampled, stands_for=10))
+    windows = RequestWindows(90.0, 3)
+    windows.add(as_batch(("s1",), sketched.close(("s1",))))
+    closed = windows.close(("s1",))["s1"]
+    assert (closed.requests, closed.errors, closed.t_x_requests) == (40, 10, 3)
+    assert closed.t_x_ms == pytest.approx(2.8, rel=0.01)

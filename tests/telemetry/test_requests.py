@@ -1,5 +1,7 @@
 """Windows of requests: percentiles, errors, pooling, bounds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -274,3 +276,11 @@ def test_backends_that_come_go_and_change_places_keep_what_is_theirs():
     assert closed["s3"].t_x_requests == 1
     windows.add(batch([3.0], name="s1"))
     assert close(windows).t_x_requests == 1
+
+
+def test_where_a_line_stands_for_ten_requests_counts_are_tens_and_percentiles_are_of_lines():
+    windows = RequestWindows(90.0, 3)
+    windows.add(replace(batch([1.0, 2.0, 3.0, 4.0], failed=[0, 0, 0, 1]), stands_for=10))
+    closed = windows.close(("s1",))["s1"]
+    assert (closed.requests, closed.errors, closed.t_x_requests) == (40, 10, 3)
+    assert closed.t_x_ms == pytest.approx(2.8)

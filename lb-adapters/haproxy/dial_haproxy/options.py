@@ -98,6 +98,11 @@ class Options(BaseModel):
         "neighbour on the network) or first-byte (for large answers to slow clients, whose own "
         "slowness would be most of the total).",
     )
+    sampled: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        default=1,
+        description="Requests that a line stands for: 10 where HAProxy logs one in ten (log ... "
+        "sample 1:10 ...).  Counts are multiplied with it; a percentile still takes as many lines.",
+    )
     timezone: str = Field(
         default="local",
         description="Time zone of the dates in an httplog: local, or a name such as UTC or "

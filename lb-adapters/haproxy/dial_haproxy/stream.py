@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
+from dial.adapter import RequestBatch
 from dial.logs import LogStream, Sink, Source
 from dial_haproxy.options import Options
 from dial_haproxy.parser import LogParser
@@ -49,6 +51,9 @@ def log_stream(service: str, options: Options) -> LogStream:
         )
 
     async def open_log(sink: Sink) -> Source:
-        return await open_source(options, parser, sink)
+        def sampled(batch: RequestBatch) -> None:
+            sink(replace(batch, stands_for=options.sampled))
+
+        return await open_source(options, parser, sink if options.sampled == 1 else sampled)
 
     return LogStream(str(options.log), open_log, options.max_queued_requests)

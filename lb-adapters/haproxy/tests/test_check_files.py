@@ -389,6 +389,26 @@ def test_a_log_that_does_not_reach_dial_is_mended(lines):
 
 
 @pytest.mark.parametrize(
+    ("sample", "sampled", "told"),
+    [
+        ("sample 1:10", 10, None),
+        ("sample 1-2,5:30", 10, None),
+        ("sample 1:20", 10, "sample drops requests"),
+        ("sample 2-3:9", 10, "sample drops requests"),
+        ("", 10, "every request is logged, and DIAL's option sampled is 10"),
+        ("sample 1:10", 1, "sample drops requests"),
+        ("", 1, None),
+    ],
+)
+def test_a_sampled_log_is_right_where_the_option_says_so(sample, sampled, told):
+    text = in_frontend(f"log 127.0.0.1:5141 {sample} local0", "option httplog")
+    options = {"socket": "/run/h.sock", "log": "syslog://127.0.0.1:5141", "sampled": sampled}
+    found = [each for each in errors(findings_of(text, **options)) if "log" in each]
+    assert len(found) == (told is not None)
+    assert all(told in each for each in found)
+
+
+@pytest.mark.parametrize(
     ("lines", "log"),
     [
         (("log /dev/log local0", "option httplog"), "file:/var/log/haproxy.log"),

@@ -168,6 +168,22 @@ async def test_a_followed_file_gives_rows(tmp_path):
     assert (await read_until(adapter, 3, write)).rows == 3
 
 
+@pytest.mark.parametrize("sampled", [1, 10])
+async def test_a_line_stands_for_as_many_requests_as_the_option_says(tmp_path, sampled):
+    path = tmp_path / "log"
+    path.write_bytes(b"")
+    adapter = adapter_on(f"file:{path}", log_format="dial", poll_s=0.01, sampled=sampled)
+    batches = adapter.requests()
+    reading = asyncio.ensure_future(anext(batches))
+    await adapter.log_opened()
+    with path.open("ab") as log:
+        log.write(GOOD * 3)
+    async with asyncio.timeout(5.0):
+        batch = await reading
+    assert batch.stands_for == sampled
+    await adapter.aclose()
+
+
 async def test_a_stale_unix_socket_is_replaced_and_removed_afterwards(directory):
     path = directory / "log"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stale:

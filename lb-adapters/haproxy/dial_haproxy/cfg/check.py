@@ -87,7 +87,11 @@ def check(config: Config, service: str = "", options: Options | None = None) -> 
     socket = options.socket if options else choose_socket(config)
     # One way for all, for frontends may lead to several.
     in_front = [f for section in chosen for f in frontends(config, section)[0]]
-    log = Wanted(options.log, options.format) if options else choose(config, in_front)
+    log = (
+        Wanted(options.log, options.format, options.sampled)
+        if options
+        else choose(config, in_front)
+    )
     findings += check_socket(config, socket)
     findings += check_processes(config)
     expected = options is not None and options.new_connections

@@ -1,19 +1,20 @@
 """What a frontend logs, and whether it comes where DIAL reads it.
 
 A request is seen if its frontend's log format can be read, if one log target leads to
-DIAL's address, and if nothing on the way (level, sampling, ``dontlog-normal``) drops it.
+DIAL's address, and if nothing on the way (level, sampling that the option ``sampled`` does not
+know of, ``dontlog-normal``) drops it.
 ``option dontlognull`` is none of that: it hides connections without a request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from dial.adapter import Finding, Severity
 from dial_haproxy.cfg.addresses import same, stream_address
 from dial_haproxy.cfg.findings import error, in_doubt, note, warning
-from dial_haproxy.cfg.log_targets import Wanted, format_of, ring_servers, targets
+from dial_haproxy.cfg.log_targets import Target, Wanted, format_of, ring_servers, targets
 from dial_haproxy.cfg.sections import Config, Section
 from dial_haproxy.config import CLOCK, HTTPLOG, LOG_FORMAT_LINE, RING, RING_TARGET, statements
 from dial_haproxy.options import Address
@@ -112,9 +113,11 @@ def _clock(frontend: Section, wanted: Wanted) -> Iterator[Finding]:
 
 def _target(config: Config, frontend: Section, wanted: Wanted) -> Iterator[Finding]:
     serving = [t for t in targets(config, frontend) if t.serves(wanted)]
-    if any(t.certain and not t.dropping for t in serving):
+    whole = [t for t in serving if not t.dropping(wanted)]
+    if any(t.certain for t in whole):
+        yield from _unsampled(whole, wanted)
         return
-    doubts = [t.line.doubt for t in serving if not t.certain and not t.dropping]
+    doubts = [t.line.doubt for t in whole if not t.certain]
     unknown = [
         t.line.doubt
         for t in targets(config, frontend)
@@ -128,11 +131,15 @@ def _target(config: Config, frontend: Section, wanted: Wanted) -> Iterator[Findi
         )
         return
     for target in serving:
-        why = " and ".join(dict.fromkeys(target.dropping.values()))
+        dropping = target.dropping(wanted)
+        why = " and ".join(dict.fromkeys(dropping.values()))
         yield error(
             target.line,
             f"'{target.line.statement}': {why}",
-            target.line.with_words(without=target.dropping),
+            target.line.with_words(without=dropping),
+            fix=f"or sampled = {target.one_in:.0f} in DIAL's configuration"
+            if 1.0 < target.one_in == target.one_in // 1.0
+            else "",
         )
         return
     statement = _target_statement(config, wanted)
@@ -145,6 +152,19 @@ def _target(config: Config, frontend: Section, wanted: Wanted) -> Iterator[Findi
         f"{frontend}: no log target leads to {wanted.address}",
         edit,
     )
+
+
+def _unsampled(serving: Sequence[Target], wanted: Wanted) -> Iterator[Finding]:
+    """Where more is logged than DIAL's option ``sampled`` says, rates would be too high."""
+    line = next(t.line for t in serving if t.certain)
+    if not any(t.certain and t.one_in == wanted.one_in for t in serving):
+        yield error(
+            line,
+            f"'{line.statement}': every request is logged, and DIAL's option sampled is "
+            f"{wanted.one_in}",
+            fix=f"sample 1:{wanted.one_in} before the facility, or sampled = 1 in DIAL's "
+            "configuration",
+        )
 
 
 def _target_statement(config: Config, wanted: Wanted) -> str:

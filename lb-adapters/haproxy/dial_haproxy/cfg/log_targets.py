@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -21,6 +23,7 @@ _ORDER = ("file", "syslog", "unixgram", "tcp")
 """Ways for a log to come, the best last: a ring's stream never waits, and loses least."""
 
 _PAIRS = ("len", "format", "sample", "profile")
+_SAMPLE = re.compile(r"([0-9]{1,6}(?:-[0-9]{1,6})?(?:,[0-9]{1,6}(?:-[0-9]{1,6})?)*):([0-9]{1,6})")
 _SHOWN_LEVELS = ("info", "debug")  # a request's line is info
 _NAMED_FORMATS: dict[str, LogFormat | None] = {
     "httplog": "httplog",
@@ -32,10 +35,11 @@ _NAMED_LINES = [(name,) for name in _NAMED_FORMATS]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How DIAL is to get its log: the options ``log`` and ``log_format``."""
+    """How DIAL is to get its log: the options ``log``, ``log_format`` and ``sampled``."""
 
     address: Address
     format: LogFormat
+    one_in: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +53,20 @@ class Target:
     certain: bool
 
     @property
-    def dropping(self) -> dict[int, str]:
-        """Words of the line that drop requests' lines, and how."""
+    def one_in(self) -> float:
+        """Of how many requests one is logged."""
+        texts = self.line.texts
+        samples = [texts[at + 1] for at in range(2, len(texts) - 1, 2) if texts[at] == "sample"]
+        return _one_in(samples[0]) if samples else 1.0
+
+    def dropping(self, wanted: Wanted | None = None) -> dict[int, str]:
+        """Words of the line that drop requests' lines, and how: more than is wanted."""
         texts = self.line.texts
         at = 2
         found = {}
+        expected = wanted is not None and self.one_in == wanted.one_in
         while at < len(texts) and texts[at] in _PAIRS:
-            if texts[at] == "sample":
+            if texts[at] == "sample" and not expected:
                 found.update(dict.fromkeys((at, at + 1), f"{texts[at]} drops requests"))
             at += 2
         if texts[at + 1 : at + 2] and texts[at + 1] not in _SHOWN_LEVELS:
@@ -69,6 +80,22 @@ class Target:
             # Which of them the syslog daemon writes to that file, it alone knows.
             return any(address.scheme in ("syslog", "unixgram") for address in self.addresses)
         return any(same(address, wanted.address) for address in self.addresses)
+
+
+def _one_in(sample: str) -> float:
+    """Of how many requests one is logged, by HAProxy's ``RANGES:SIZE``; infinite if it is none.
+
+    Examples
+    --------
+    >>> _one_in("1:10"), _one_in("1-2,5:6"), _one_in("nothing")
+    (10.0, 2.0, inf)
+    """
+    found = _SAMPLE.fullmatch(sample)
+    if found is None:
+        return math.inf
+    ranges = [each.split("-") for each in found[1].split(",")]
+    logged = sum(int(each[-1]) - int(each[0]) + 1 for each in ranges)
+    return int(found[2]) / logged if logged > 0 else math.inf
 
 
 def targets(config: Config, frontend: Section) -> list[Target]:
@@ -159,7 +186,7 @@ def _offers(config: Config, frontend: Section) -> list[Wanted]:
     found = [
         Wanted(ours, log_format)
         for target in targets(config, frontend)
-        if target.certain and not target.dropping
+        if target.certain and not target.dropping()
         for address in target.addresses
         if (ours := _as_option(address, log_format)) is not None
     ]
