@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import time
-from contextlib import suppress
 from typing import NamedTuple
 
+from dial.conformance.upstream import free_port
 from dial.errors import LabError
 from dial_lab.processes import Children
 
 START_WAIT_S = 5.0
-# Below ip_local_port_range, whose default starts at 32768.
-CHOSEN_PORTS = range(20_000, 32_000)
 
 
 class Address(NamedTuple):
@@ -48,17 +45,10 @@ def wait_for_port(address: Address, children: Children, wait_s: float = START_WA
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now, and that the kernel gives nobody by itself.
+    """Loopback ports, none of which this process was given a short while ago.
 
-    A port of the kernel's own range could go to a connection before the program binds it.
+    See also
+    --------
+    dial.conformance.upstream.free_port
     """
-    ports: list[int] = []
-    for port in random.sample(CHOSEN_PORTS, len(CHOSEN_PORTS)):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            ports.append(port)
-        if len(ports) == count:
-            return ports
-    raise LabError(
-        f"found {len(ports)} of {count} free ports in {CHOSEN_PORTS.start}..{CHOSEN_PORTS.stop - 1}"
-    )
+    return [free_port() for _ in range(count)]
