@@ -78,10 +78,10 @@ def _likeness(text: str, name: str) -> float:
 
 
 def cells() -> Iterator[Cell]:
-    """All of the matrix, what is asked most first."""
+    """All of the matrix, what is asked most first; strong neighbours, half an hour each, last."""
     for load in (MIDDLE, 0.25, 0.75):
         for resource in RESOURCES + CALM:
             yield Cell(resource, load, SEVERITY)
         if load == MIDDLE:
-            yield from (Cell(resource, load, STRONG) for resource in RESOURCES)
             yield Cell("cpu", load, SEVERITY, "apache")
+    yield from (Cell(resource, MIDDLE, STRONG) for resource in RESOURCES)

@@ -7,8 +7,8 @@
 
 Ticks between two such times count too; those beside a neighbour's stage do not, because a
 neighbour was partly there, or what it left in the queues.  Nor does what follows once somebody
-outside the lab was in the cache (:func:`dial_training.truth.disturbed`): that is not known to be
-quiet, and queues of a thousand requests were seen to take minutes to run empty.
+outside the lab was in the cache (:func:`dial_training.truth.disturbed_from`): that is not known to
+be quiet, and queues of a thousand requests were seen to take minutes to run empty.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from dial.controller.step import step
 from dial.queueing import RHO_MAX
 from dial.types import Cause, NoData, Observation
 from dial_training.dataset import LEARN, STAGE, Dataset, LabelledTick, Session, merge
-from dial_training.replay import blind, study
-from dial_training.truth import disturbed
+from dial_training.replay import blind
+from dial_training.truth import disturbed_from
 
 Kind = Literal["quiet", "load"]
 KINDS: tuple[Kind, ...] = ("quiet", "load")
@@ -131,15 +131,18 @@ def read(paths: Sequence[Path]) -> Recorded:
 def strata(data: Dataset, kind: Kind) -> Iterator[Stratum]:
     """Of each session that has some of a kind, the shortest included."""
     for session in data.sessions:
-        found = stratum(session, kind, _first_disturbed(session, data.setting.percentile))
+        found = stratum(session, kind, disturbed_from(session))
         changes = len({level for level in found.levels if level is not None}) > 1
         if found.observations and (kind == "quiet" or changes):
             yield found
 
 
 def stratum(session: Session, kind: Kind, known_until: int | None = None) -> Stratum:
-    """A session's ticks of a kind; from stage ``known_until`` on nothing is known to be quiet."""
-    levels = [_level(tick, kind, known_until) for tick in session.ticks]
+    """A session's ticks of a kind; from tick ``known_until`` on nothing is known to be quiet."""
+    known = session.ticks[:known_until]
+    levels = [_level(tick, kind) for tick in known] + ["not quiet"] * (
+        len(session.ticks) - len(known)
+    )
     kept = [at for at in range(len(levels)) if _is_quiet(levels, at)]
     kept_too = set(kept)
     return Stratum(
@@ -186,15 +189,14 @@ def _residuals(found: Stratum, percentile: float) -> list[NDArray[np.float64]]:
 _Mark = Level | Literal["between", "not quiet"]
 
 
-def _level(tick: LabelledTick, kind: Kind, known_until: int | None) -> _Mark:
+def _level(tick: LabelledTick, kind: Kind) -> _Mark:
     truths = list(tick.truths.values())
     first = truths[0]
     if first.phase == LEARN:
         return _LEARNING
     if first.phase != STAGE or first.stage is None:
         return "between"
-    known = known_until is None or first.stage < known_until
-    if not known or any(truth.label not in _LABELS[kind] for truth in truths):
+    if any(truth.label not in _LABELS[kind] for truth in truths):
         return "not quiet"
     return (first.rate_factor, first.cost_factor)
 
@@ -212,12 +214,3 @@ def _is_quiet(marks: list[_Mark], at: int) -> bool:
         and marks[before] != "not quiet"
         and marks[after] != "not quiet"
     )
-
-
-def _first_disturbed(session: Session, percentile: float) -> int | None:
-    """The first stage in which somebody else was in the cache."""
-    if Cause(session.resource) is not Cause.LLC:
-        return None
-    studied = study(session, percentile)
-    stages = (judged.case.truth.stage for judged in studied.cases if disturbed(studied, judged))
-    return min((stage for stage in stages if stage is not None), default=None)

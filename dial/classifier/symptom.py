@@ -28,8 +28,8 @@ _INTERVALS = 3
 2.3 times the quiet one, and its mean over three seconds 1.2 and more in all but three of 25."""
 
 _MOST_UNSEEN = 10
-"""Intervals without a value after which the last ones say nothing: the agent has died, or no new
-connection is made any more whose time could be taken."""
+"""Intervals without a value after which the last ones say nothing: the agent has died, or there are
+no requests any more that it could be taken of."""
 
 
 @dataclass(frozen=True, slots=True)

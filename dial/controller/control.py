@@ -47,6 +47,12 @@ from dial.types import ApplyReport, BalancerState, Mode, Observation, Plan
 
 log = structlog.get_logger("dial.controller")
 
+_FEW_BACKENDS = 32
+"""Of many one is always slow by chance: of so many in every second interval."""
+
+_YOUNG_INTERVALS = 4
+"""By then a neighbour worth half the evidence has been found; what is less sure takes its time."""
+
 
 class Controller:
     """The tick: read, observe, step, record, apply, publish.
@@ -193,6 +199,20 @@ class Controller:
             self._policy, self._state.backends, interval_s=self._settings.interval_s
         )
         self._publish(observation=observation, plan=plan, baselines=baselines, trouble=trouble)
+
+    def has_young_suspicion(self) -> bool:
+        """Whether a backend is slow since a moment ago, and no load has moved yet.
+
+        It is worth another look before the interval is over: slow for an interval may be chance,
+        slow for one and a half need not be waited for until it is two.  Not asked of many backends,
+        nor in trouble: a tick that found nothing new has made nothing younger.
+        """
+        backends = self._state.backends
+        moved = self._state.shift is not None or bool(backends.contentions)
+        if moved or self._publisher.current.trouble or len(backends.names) > _FEW_BACKENDS:
+            return False
+        since = dict(zip(backends.names, backends.known.uneasy_intervals.tolist(), strict=True))
+        return any(since[name] <= _YOUNG_INTERVALS for name in backends.suspects)
 
     async def end(self) -> None:
         """Put the configured weights back if load is shifted, and close the recording.

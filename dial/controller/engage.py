@@ -23,8 +23,14 @@ from dial.types import Cause, NoData
 _LEAST_INTERVALS = 2
 
 _AGREES_DEVIATIONS = 2.0
-"""By how many standard errors T_x has to be higher where the balancer's choice is the witness:
+"""By how many standard errors each of two witnesses has to speak for it where the other is sure:
 alone it would be chance in one of forty comparisons."""
+
+_SHOWN_BY_THEIR_READING = frozenset({Cause.NET, Cause.LLC})
+"""Causes that have no symptom beside what rho_bg is estimated from.  Of the cache that is the CPU
+time a request itself.  The time to connect is spent in the same queue as T_x, by fewer packets: in
+the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour that took 0.7, and
+0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +42,8 @@ class Suspicion:
     likely, detected
         By the detector.
     before
-        Class of the last interval that was above its band, since all was calm.
-    uneasy_intervals
-        Since then.
+        Class of the last interval that was above its band, since all was calm, if the agent's
+        sample is newer now.
     release
         Of the last neighbour.
     """
@@ -46,7 +51,6 @@ class Suspicion:
     likely: bool
     detected: bool
     before: Cause | None
-    uneasy_intervals: int
     release: Release | None
 
 
@@ -99,7 +103,7 @@ def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
     if cause.is_own_doing:
         least = own.least_excess(cause, policy.guards.engage_rho_bg)
         return Symptom(own.FEATURES[cause], least).step(look.features)
-    return None if cause is Cause.LLC else symptom_of(policy.tree, look.features)
+    return None if cause in _SHOWN_BY_THEIR_READING else symptom_of(policy.tree, look.features)
 
 
 def lost_by(policy: Policy, look: Look, cause: Cause) -> RhoBg | NoData:
@@ -120,9 +124,10 @@ def engage(
     """Make a contention of a finding, if it is sure enough and worth moving load for.
 
     Sure enough: the detector says so, at half its threshold where the backend is far slower than
-    its siblings, and the class is that of the suspicious interval before too.  What is expected is
-    exceeded by chance or by load of one's own as well, and then the class is whatever the noise of
-    that interval looks like; it rarely looks the same twice.
+    its siblings, or where the balancer's choice says the same; and the class is that of the
+    suspicious interval before too, by a newer sample, or one that is measured inside the VM.  What
+    is expected is exceeded by chance or by load of one's own as well, and then the class is
+    whatever the noise of that interval looks like; it rarely looks the same twice.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -148,16 +153,18 @@ def engage(
     settled = found.cause.is_own_doing or (
         found.cause is suspicion.before and found.cause is not Cause.UNKNOWN
     )
-    given_less = _passed_over(policy, beside, siblings.by_rate(look.row))
-    far = bool(given_less) or beside.exceeds(policy.guards.blind_rho_bg, alone=True)
+    agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
+    far = _far_slower(policy, beside, agrees)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = suspicion.detected or (
-        suspicion.likely and far and suspicion.uneasy_intervals >= _LEAST_INTERVALS
+        suspicion.likely
+        and beside.intervals >= _LEAST_INTERVALS
+        and (far or (settled and agrees is not None))
     )
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
         far_slower = "far slower than its siblings: load moves before the cause is known"
-        why = (*found.why, *given_less, far_slower)
+        why = (*found.why, *_given_less(agrees), far_slower)
         blind = Finding(Cause.UNKNOWN, beside.excess, why)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
     if not sure or not found.cause.costs_capacity:
@@ -220,15 +227,27 @@ def asked(policy: Policy, look: Look, release: Release | None, *, tick: int) -> 
     return _contention(policy, release, found, RhoBg(part, 0.0), tick=tick)
 
 
-def _passed_over(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) -> tuple[str, ...]:
-    """What the balancer's choice says, where it shows a far slower backend and T_x agrees."""
+def _agreeing(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) -> RhoBg | None:
+    """What the balancer's choice says, if T_x says it too, and one of the two is sure of it."""
     if isinstance(by_rate, NoData):
+        return None
+    both, least = (beside.excess, by_rate), policy.guards.engage_rho_bg
+    agree = all(one.mean >= max(least, _AGREES_DEVIATIONS * one.sd) for one in both)
+    sure = any(one.mean >= SURE_ALONE_DEVIATIONS * one.sd for one in both)
+    return by_rate if agree and sure else None
+
+
+def _far_slower(policy: Policy, beside: Comparison, agrees: RhoBg | None) -> bool:
+    """Whether it is far slower: by either of two witnesses that agree, or surely by T_x alone."""
+    blind = policy.guards.blind_rho_bg
+    by_either = agrees is not None and max(beside.excess.mean, agrees.mean) >= blind
+    return by_either or beside.exceeds(blind, alone=True)
+
+
+def _given_less(agrees: RhoBg | None) -> Why:
+    if agrees is None:
         return ()
-    guards, excess = policy.guards, beside.excess
-    surely = by_rate.mean >= max(guards.blind_rho_bg, SURE_ALONE_DEVIATIONS * by_rate.sd)
-    if surely and excess.mean >= max(guards.engage_rho_bg, _AGREES_DEVIATIONS * excess.sd):
-        return (f"the balancer gives it {1.0 - by_rate.mean:.2f} of what it usually gives it",)
-    return ()
+    return (f"the balancer gives it {1.0 - agrees.mean:.2f} of what it usually gives it",)
 
 
 def _contention(

@@ -24,7 +24,7 @@ from dial.controller.history import WINDOW_INTERVALS, Witnesses
 from dial.controller.look import Look, Looks, own_utilisation
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups, Siblings
-from dial.controller.state import Backends, Contention, Known, Release
+from dial.controller.state import Backends, Contention, Known, Release, Suspect
 from dial.controller.verdict import Verdicts
 from dial.detector import Signal
 from dial.estimator import learn_peak, peak_rps
@@ -75,14 +75,15 @@ def judge(
     judged: dict[int, tuple[Look, Finding]] = {}
     for look in looks.into(np.flatnonzero(contended | signal.above | looks.asks)):
         row, name = look.row, names[look.row]
-        contention, suspect = contentions.pop(name, None), suspects.pop(name, None)
-        before = suspect if contention is None else contention.cause
+        contention, suspected = contentions.pop(name, None), suspects.pop(name, None)
+        sample_at_s = look.sample_at_s
+        suspect = None if suspected is None else suspected.before(sample_at_s)
         if contention is None:
+            before = None if suspected is None else suspected.cause
             suspicion = Suspicion(
                 likely=bool(signal.likely[row]),
                 detected=bool(signal.detected[row]),
                 before=suspect,
-                uneasy_intervals=int(uneasy_intervals[row]),
                 release=releases.get(name),
             )
             above = bool(signal.above[row])
@@ -90,6 +91,7 @@ def judge(
                 policy, look, suspicion, siblings, above=above, tick=tick
             )
         else:
+            before = contention.cause
             finding, after, suspect = follow(
                 policy,
                 contention,
@@ -107,7 +109,7 @@ def judge(
         if after is not None:
             contentions[name] = after
         if suspect is not None:
-            suspects[name] = suspect
+            suspects[name] = Suspect(suspect, sample_at_s)
         if finding.cause.is_own_doing and look.asked == 0.0:
             finding = replace(finding, begins=finding.cause is not before)
         judged[row] = look, finding
@@ -155,8 +157,7 @@ def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple
         # What was before says nothing of the time after.
         return known.but(rates=known.rates.calmed(known.rates.evidence > 0.0)), signal
     rates = known.rates.calmed(np.isnan(given.residual))
-    rate_per_s = np.rint(looks.seen.windows["rate_per_s"])
-    rates, witness = policy.cusum.watch(rates, given.residual, rate_per_s, learn=learn)
+    rates, witness = policy.cusum.watch(rates, given.residual, given.requests, learn=learn)
     return known.but(rates=rates), signal.beside(witness)
 
 

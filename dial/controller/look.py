@@ -129,6 +129,12 @@ class Look:
         return float(self.looks.seen.windows[name][self.row])
 
     @property
+    def sample_at_s(self) -> float | None:
+        """When the newest sample of its agent ended, by the agent's clock."""
+        sample = self.seen.sample
+        return None if isinstance(sample, NoData) else sample.at_s
+
+    @property
     def usable(self) -> bool:
         """Whether the balancer uses it."""
         return bool(self.looks.seen.usable[self.row])

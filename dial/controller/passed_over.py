@@ -60,17 +60,20 @@ class PassedOver(Columns):
         not use, that has no siblings, and where there are no requests to compare.
     sd
         Of Poisson arrivals.
+    requests
+        It rests on so many of its own.
     """
 
     residual: Floats
     sd: Floats
+    requests: Floats
 
     def rho_bg(self, quiet: Floats) -> tuple[Floats, Floats]:
         """What a neighbour takes if the residual is ``quiet`` (n,) without one: mean and sd.
 
         Examples
         --------
-        >>> given = PassedOver(residual=np.log([2.0]), sd=np.array([0.2]))
+        >>> given = PassedOver(np.log([2.0]), sd=np.array([0.2]), requests=np.array([20.0]))
         >>> mean, sd = given.rho_bg(quiet=np.zeros(1))
         >>> print(f"{mean[0]:.2f} +- {sd[0]:.2f}")
         0.50 +- 0.10
@@ -100,4 +103,5 @@ def passed_over(
     rest = sum(rate_per_s[usable].tolist()) - own
     rest = np.where((rest > 0.0) & (others > 0), rest, np.nan)
     sd = np.sqrt((1.0 / own + 1.0 / rest) / observation.interval_s)
-    return PassedOver(np.log(rest / max(others, 1) / own), sd)
+    requests = np.rint(rate_per_s * observation.interval_s)
+    return PassedOver(np.log(rest / max(others, 1) / own), sd, requests)

@@ -12,7 +12,6 @@ the backend is asked in every tick until that is sure, or refuted.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -53,4 +52,4 @@ def _due(contention: Contention | None, tick: int, floor_of_even: float) -> bool
         return False
     if contention.gone > 0.0:
         return True
-    return (tick - contention.since_tick) % math.ceil(1.0 / floor_of_even) == 0
+    return (tick - contention.since_tick) % max(round(1.0 / floor_of_even), 1) == 0

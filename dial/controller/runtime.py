@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import math
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Protocol
 
 import structlog
@@ -61,7 +61,14 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
             log.info("started", service=settings.service, mode=settings.mode, port=port)
             try:
                 await controller.begin()
-                await tick_until(stop, reader, controller, settings.interval_s, clock)
+                await tick_until(
+                    stop,
+                    reader,
+                    controller,
+                    settings.interval_s,
+                    clock,
+                    look_again=controller.has_young_suspicion,
+                )
             finally:
                 await controller.end()
                 reader.cancel()
@@ -97,18 +104,30 @@ async def tick_until(
     ticking: Ticking,
     interval_s: float,
     clock: Clock,
+    *,
+    look_again: Callable[[], bool] = lambda: False,
 ) -> None:
     """Tick on time until told to stop.
 
     Deadlines are absolute, so that a slow tick does not push all later ones; one that
     lasted longer than an interval skips the deadlines it missed.
+
+    Parameters
+    ----------
+    stop : ends it.
+    reader : of the log; it never ends by itself.
+    ticking : does the work.
+    interval_s : between deadlines.
+    clock : tells the time.
+    look_again : asked after each tick whether to tick once more half an interval before the next
+        deadline, if that is not over.
     """
     stopping = asyncio.create_task(stop.wait())
     last_s = clock.monotonic_s()
-    due_s = last_s + interval_s
+    due_s = next_s = last_s + interval_s
     try:
         while True:
-            timeout_s = max(0.0, due_s - clock.monotonic_s())
+            timeout_s = max(0.0, next_s - clock.monotonic_s())
             await asyncio.wait(
                 (stopping, reader), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
@@ -120,8 +139,11 @@ async def tick_until(
                 raise BalancerError("the log reader ended by itself")
             now_s = clock.monotonic_s()
             await ticking.tick(now_s - last_s)
-            last_s = now_s
-            due_s += interval_s * max(1, math.ceil((clock.monotonic_s() - due_s) / interval_s))
+            last_s, done_s = now_s, clock.monotonic_s()
+            if next_s == due_s:
+                due_s += interval_s * max(1, math.ceil((done_s - due_s) / interval_s))
+            sooner_s = due_s - 0.5 * interval_s
+            next_s = sooner_s if done_s < sooner_s and look_again() else due_s
     finally:
         stopping.cancel()
 

@@ -13,8 +13,10 @@ Formula
 
         excess = mean(own) - max(0, lower median over the siblings of their means)
 
-    and sd is its standard error.  With b the least that load is moved for, a backend is slower
-    than its siblings by a neighbour worth mentioning when
+    and sd is its standard error.  A neighbour comes in the middle of an interval: the same over
+    those from the first one on in which the backend was slower at all counts where it is surer.
+    With b the least that load is moved for, a backend is slower than its siblings by a neighbour
+    worth mentioning when
 
         excess >= b    and    excess >= 3 sd,
 
@@ -66,8 +68,9 @@ Regimes
 
 Source
     Own.  Errors that are normal exceed 3 sd in 1 of 700 comparisons, 4 sd in 1 of 30,000, and a
-    comparison is asked for only in an interval that the detector finds slow; Eq. 1's own error is
-    left out of them, because it is the same on all backends while their load is even.  Against the
+    comparison is asked for only in an interval that the detector finds slow.  (Of two the surer is
+    beyond them up to half as often again, where the first interval was not slower.)  Eq. 1's own
+    error is left out, because it is the same on all backends while their load is even.  Against the
     median of each interval, averaged, on quiet recordings with changes of load put together anew
     that makes a false mitigation a hundred times as rare, and loses 3 of 212 neighbours: of two
     siblings the lower median is the quicker one, each time, and its mean too low.
@@ -81,13 +84,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import TypeVar
 
 import numpy as np
 
-from dial.columns import Bools, Ints
+from dial.columns import Bools, Floats, Ints
 from dial.controller import fading
 from dial.controller.history import Apparent, Witnesses
 from dial.estimator import RhoBg
@@ -113,10 +116,13 @@ class Comparison:
     ----------
     own, siblings
         Means of both apparent rho_bg, with their standard errors.
+    intervals
+        Of its own since it last was calm, of which the witness says anything.
     """
 
     own: RhoBg
     siblings: RhoBg
+    intervals: int = 0
 
     @property
     def excess(self) -> RhoBg:
@@ -206,23 +212,35 @@ class ControlGroups:
     def _compare(self, rows: Ints, intervals: Ints, history: Apparent) -> list[Comparison | NoData]:
         if not rows.size:
             return []
+        compared = _compared(~np.isnan(history.mean), intervals)
+        from_slow = _from_slow(compared, history.mean[:, 0])
+        latest = max(int(intervals.max()), 1)
+        found = self._over(rows, compared, history, latest)
+        if np.array_equal(from_slow, compared):
+            return found
+        return list(map(_surer, found, self._over(rows, from_slow, history, latest)))
+
+    def _over(
+        self, rows: Ints, compared: Bools, history: Apparent, latest: int
+    ) -> list[Comparison | NoData]:
+        """By the means over the intervals ``compared`` (k, m, w), all among the ``latest``."""
         known = ~np.isnan(history.mean)
-        compared = _compared(known, intervals)
         heard = np.where(compared, history.mean, np.nan)
-        latest = slice(-max(int(intervals.max()), 1), None)
+        newest = slice(-latest, None)
         means, sds = fading.means(
-            Apparent(heard[..., latest], history.sd[..., latest], history.relaxations[..., latest])
+            Apparent(heard[..., newest], history.sd[..., newest], history.relaxations[..., newest])
         )
         means[:, 1:][fading.ages(known[:, 1:]) > fading.ages(compared[:, :1])] = np.nan
         beside = fading.lower_medians(means[:, 1:], sds[:, 1:])
         found: list[Comparison | NoData] = []
-        for row, mean, sd, siblings in zip(
-            rows.tolist(), means[:, 0].tolist(), sds[:, 0].tolist(), beside, strict=True
+        intervals = np.count_nonzero(compared[:, 0], axis=-1).tolist()
+        for row, count, mean, sd, siblings in zip(
+            rows.tolist(), intervals, means[:, 0].tolist(), sds[:, 0].tolist(), beside, strict=True
         ):
             if math.isnan(mean):
                 found.append(self._no_interval(row))
             else:
-                found.append(Comparison(RhoBg(mean, sd), siblings or _UNDISTURBED))
+                found.append(Comparison(RhoBg(mean, sd), siblings or _UNDISTURBED, count))
         return found
 
     def _no_interval(self, row: int) -> NoData:
@@ -273,7 +291,7 @@ class Siblings:
         return self._likely_by_cpu_time[row]
 
     def by_rate(self, row: int) -> RhoBg | NoData:
-        """What the balancer's choice speaks for, over the same intervals."""
+        """What the balancer's choice speaks for, since it last was calm."""
         return self._likely_by_rate[row]
 
     def typical(self, row: int, cause: Cause) -> RhoBg | NoData:
@@ -328,6 +346,28 @@ def _compared(known: Bools, intervals: Ints) -> Bools:
     # The newest of its own that is no newer than the newest of theirs.
     compared[:, 0] &= age >= newest[:, None]
     return compared
+
+
+def _surer(one: Comparison | NoData, other: Comparison | NoData) -> Comparison | NoData:
+    """Whose excess is more of its standard errors; there are both or neither."""
+    if isinstance(one, NoData) or isinstance(other, NoData):
+        return one
+    ahead = other.excess.mean * one.excess.sd > one.excess.mean * other.excess.sd
+    return replace(other, intervals=one.intervals) if ahead else one
+
+
+def _from_slow(compared: Bools, own: Floats) -> Bools:
+    """Of the intervals compared (k, m, w) those from the first one in which a backend is slower.
+
+    Parameters
+    ----------
+    compared : the backends' own come first; all are kept where none of those is slower.
+    own : (k, w) what their own intervals show of a neighbour; 0 or less is none.
+    """
+    slower = compared[:, 0] & (own > 0.0)
+    first = np.where(slower.any(axis=-1), slower.argmax(axis=-1), 0)
+    kept: Bools = compared & (np.arange(own.shape[-1]) >= first[:, None, None])
+    return kept
 
 
 def _by_row(rows: Ints, found: Iterable[_T]) -> dict[int, _T]:

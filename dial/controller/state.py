@@ -60,6 +60,22 @@ class Contention:
 
 
 @dataclass(frozen=True, slots=True)
+class Suspect:
+    """Class of a backend's last interval that was above its band, and when its sample ended.
+
+    Of half an interval an agent may have no newer one, and the same sample looks the same.
+    """
+
+    cause: Cause
+    sample_at_s: float | None
+
+    def before(self, sample_at_s: float | None) -> Cause | None:
+        """The class, beside an interval with that sample; ``None`` if it is the same one."""
+        same = sample_at_s is not None and sample_at_s == self.sample_at_s
+        return None if same else self.cause
+
+
+@dataclass(frozen=True, slots=True)
 class Release:
     """The end of a backend's last contention: its tick, and how often that one had returned."""
 
@@ -125,7 +141,7 @@ class Backends:
     contentions
         Of those that load is moved away from.
     suspects
-        Class of the last interval that was above its band, until all is calm again.
+        What the last interval looked like that was above its band, until all is calm again.
     releases
         Of those that had a neighbour.
     """
@@ -135,7 +151,7 @@ class Backends:
         Known, PlainValidator(partial(from_plain, _NOBODY)), PlainSerializer(plain)
     ] = field(default_factory=lambda: _NOBODY)
     contentions: dict[str, Contention] = field(default_factory=dict)
-    suspects: dict[str, Cause] = field(default_factory=dict)
+    suspects: dict[str, Suspect] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

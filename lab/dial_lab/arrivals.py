@@ -44,6 +44,21 @@ class Arrivals:
         return len(self.at_s)
 
 
+def out_of_step(seed: int, stream: int) -> float:
+    """How far into a controller's interval a block begins: a part of it, uniform in [0, 1).
+
+    Neighbours do not come in step with the controller.  A block that begins as soon as the
+    controller is there has all its phases, whole seconds long, a few milliseconds from a tick:
+    a reaction that takes the evidence of two ticks was 2.0 s in each of fifteen runs.
+
+    Parameters
+    ----------
+    seed, stream
+        As in :func:`draw`; arrivals are independent of it.
+    """
+    return float(np.random.default_rng([seed, stream, 1]).random())
+
+
 def draw(
     seed: int,
     stream: int,

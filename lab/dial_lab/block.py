@@ -13,7 +13,7 @@ from typing import IO, Any
 
 from dial_lab import haproxy, reaction
 from dial_lab.addresses import Address
-from dial_lab.arrivals import Swing
+from dial_lab.arrivals import Swing, out_of_step
 from dial_lab.guests import Guest
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
@@ -121,7 +121,8 @@ def run_block(
         show(progress)
         front = start_front(children, site.pool, policy, directory, private)
         control = front.control
-        start = time.monotonic() + HEAD_START_S
+        late_s = out_of_step(site.seed, stream) * (policy.interval_s or 0.0)
+        start = time.monotonic() + HEAD_START_S + late_s
         load = Load(
             site.seed, stream, site.rate_per_s, WARM_UP_S + phases.end_s, swings=_swings(site)
         )

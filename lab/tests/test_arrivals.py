@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dial_lab.arrivals import Swing, draw
+from dial_lab.arrivals import Swing, draw, out_of_step
 
 
 def test_the_same_seed_and_stream_give_the_same_requests() -> None:
@@ -72,3 +72,16 @@ def test_swings_follow_each_other_and_leave_the_time_between_alone() -> None:
 def test_swings_out_of_order_or_of_the_block_are_refused(swings: list[Swing]) -> None:
     with pytest.raises(ValueError, match=r"not in order within 0 to 10 s"):
         draw(3, 0, 100.0, duration_s=10.0, mean_cost=2000.0, swings=swings)
+
+
+def test_blocks_begin_anywhere_in_an_interval() -> None:
+    parts = np.array([out_of_step(1, stream) for stream in range(2000)])
+    # Uniform: 200 expected in each tenth, standard deviation 13.
+    counts, _ = np.histogram(parts, bins=10, range=(0.0, 1.0))
+    assert counts.sum() == 2000
+    assert abs(counts - 200).max() < 5 * 13
+
+
+def test_the_same_round_begins_at_the_same_part_of_an_interval_under_every_policy() -> None:
+    assert out_of_step(7, 3) == out_of_step(7, 3)
+    assert out_of_step(7, 3) != out_of_step(8, 3)

@@ -54,6 +54,8 @@ class Service:
     """What neighbours take of the CPU."""
     cache_rho_bg: dict[str, float] = field(default_factory=dict)
     """What they take by making each request need more CPU time."""
+    link_rho_bg: dict[str, float] | None = None
+    """What they take of the links; where it is not told, connections are reused."""
     deferred: dict[str, float] = field(default_factory=dict)
     """Part of activities' time that they wait for one another, of applications that tell it."""
     given: dict[str, float] = field(default_factory=dict)
@@ -89,11 +91,14 @@ class Service:
             usable = name not in self.unusable
             rate = self.arrival_per_s * parts[name] / total if usable else 0.0
             taken = self.rho_bg.get(name, 0.0)
+            link = (self.link_rho_bg or {}).get(name, 0.0)
             slowed = 1.0 - self.cache_rho_bg.get(name, 0.0)
             deferred = self.deferred.get(name)
             others, packets = self.own_services.get(name), self.softirq.get(name)
             own = (1.0 - (others or 0.0)) * (1.0 - (packets or 0.0))
-            left_per_s = PEAK_RPS * (1.0 - taken) * slowed * (1.0 - (deferred or 0.0)) * own
+            left_per_s = (
+                PEAK_RPS * (1.0 - taken) * (1.0 - link) * slowed * (1.0 - (deferred or 0.0)) * own
+            )
             spare_per_s = max(left_per_s - rate, 1.0)
             t90_ms = 1e3 * percentile_factor(90.0) / spare_per_s * (noise or {}).get(name, 1.0)
             used_cores = min(0.3, 0.3 * rate / PEAK_RPS / slowed)
@@ -124,7 +129,9 @@ class Service:
                         else NoData("too few requests; 20 are needed"),
                         t_x_requests=round(2 * rate),
                         t_mean_ms=t90_ms / percentile_factor(90.0),
-                        t_c_ms=NoData("connections are reused"),
+                        t_c_ms=NoData("connections are reused")
+                        if self.link_rho_bg is None
+                        else 4.0 / (1.0 - link),
                     ),
                     NoData("no sample from an agent in this tick")
                     if name in self.agents_dead

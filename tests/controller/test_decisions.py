@@ -14,8 +14,10 @@ format 1.
     minute became what load is moved for.)
     (Some were recorded anew when a moment in which all are slow was a reason no more to bring load
     back; when intervals slower than expected no longer spoke for a neighbour having gone; when no
-    rho_bg was told any more of the interval in which something of one's own begins; and when it
-    took three intervals, not two, for a neighbour to have gone.)
+    rho_bg was told any more of the interval in which something of one's own begins; when it took
+    three intervals, not two, for a neighbour to have gone; when the time to connect was no
+    symptom any more of a neighbour on the link being there still; and when a backend without a T_x
+    in the interval before was not far slower for two intervals.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

@@ -59,6 +59,7 @@ def test_half_the_rate_of_its_siblings_is_half_of_the_capacity_lost(make_service
     found = given(seen(make_service, {"s1": 0.5}))
     assert found.residual[0] == pytest.approx(math.log(2.0))
     assert found.sd[0] == pytest.approx(math.sqrt(1 / 80 + 1 / 320))
+    assert found.requests[0] == 80
     mean, sd = found.rho_bg(np.zeros(3))
     assert mean[0] == pytest.approx(0.5)
     assert sd[0] == pytest.approx(0.5 * found.sd[0])
@@ -107,6 +108,68 @@ def test_who_is_not_used_is_neither_compared_nor_compared_with(make_service):
 def test_a_victim_that_the_balancer_passes_over_is_found_in_two_intervals(after_quiet):
     service = after_quiet(LEASTCONN)
     service.rho_bg["s1"], service.given["s1"] = 0.45, 0.5
+    assert run(service, 2) == [Action.HOLD, Action.SHIFT]
+
+
+@pytest.mark.parametrize(("rho_bg", "given"), [(0.45, 0.65), (0.5, 0.7)])
+def test_t_x_shows_as_much_and_the_rate_is_sure_of_it(after_quiet, rho_bg, given):
+    """Neither is enough alone: 0.3 is less than load is moved blindly for, and T_x is not sure."""
+    service = after_quiet(LEASTCONN)
+    service.rho_bg["s1"], service.given["s1"] = rho_bg, given
+    assert run(service, 2) == [Action.HOLD, Action.SHIFT]
+
+
+def test_a_weaker_neighbour_is_found_sooner_where_both_witnesses_agree_on_its_cause(after_quiet):
+    """By the sum of evidence over T_x alone it takes more than six intervals."""
+    service = after_quiet(LEASTCONN)
+    service.rho_bg["s1"], service.given["s1"] = 0.35, 0.68
+    assert run(service, 4) == [Action.HOLD] * 3 + [Action.SHIFT]
+
+
+def test_two_witnesses_that_agree_on_little_move_nothing_at_once(after_quiet):
+    service = after_quiet(LEASTCONN)
+    service.rho_bg["s1"], service.given["s1"] = 0.3, 0.75
+    assert run(service, 2) == [Action.HOLD, Action.HOLD]
+
+
+def test_half_an_interval_speaks_less_loudly_than_a_whole_one(after_quiet):
+    def evidence(interval_s):
+        service = after_quiet(LEASTCONN)
+        service.given["s1"] = 0.9
+        observation = replace(service.observe(), interval_s=interval_s)
+        state, _ = step(service.policy, service.state, observation)
+        return state.backends.known.rates.evidence[0]
+
+    assert 0.0 < evidence(1.0) < evidence(2.0)
+
+
+def test_the_same_sample_of_an_agent_does_not_name_a_cause_twice(after_quiet):
+    """As by the test above, but that the third interval is half of one, without a newer sample."""
+    service = after_quiet(LEASTCONN)
+    service.rho_bg["s1"], service.given["s1"] = 0.35, 0.68
+    assert run(service, 2) == [Action.HOLD] * 2
+    first = service.observe()
+    state, _ = step(service.policy, service.state, first)
+    second = service.observe()
+    newer, older = (
+        step(service.policy, state, replace(second, backends=backends))[1].action
+        for backends in (
+            second.backends,
+            tuple(
+                replace(b, sample=before.sample)
+                for b, before in zip(second.backends, first.backends, strict=True)
+            ),
+        )
+    )
+    assert (newer, older) == (Action.SHIFT, Action.HOLD)
+
+
+def test_one_interval_that_has_a_t_x_is_one_whatever_was_before(after_quiet):
+    service = after_quiet(LEASTCONN)
+    service.hardly_used.add("s1")
+    service.rho_bg["s1"], service.given["s1"] = 0.45, 0.5
+    assert set(run(service, 2)) == {Action.HOLD}
+    service.hardly_used.clear()
     assert run(service, 2) == [Action.HOLD, Action.SHIFT]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dial.controller.guards import floor_share
 from dial.controller.probes import with_probes
 from dial.controller.state import Contention, Shift
 from dial.estimator import RhoBg
@@ -36,6 +37,15 @@ def weight(tick: int, *, gone: float = 0.0, floor_of_even: float = 0.1) -> int:
 
 def test_one_tick_of_ten_for_a_floor_of_a_tenth() -> None:
     assert [tick for tick in range(100, 130) if weight(tick)] == [100, 110, 120]
+
+
+def test_one_tick_of_ten_for_the_floor_of_three_backends_and_p90() -> None:
+    floor_of_even = 3 * floor_share(None, 3, 90.0)  # a tenth, but for the last bit
+    assert [tick for tick in range(100, 130) if weight(tick, floor_of_even=floor_of_even)] == [
+        100,
+        110,
+        120,
+    ]
 
 
 def test_every_tick_once_something_speaks_for_its_neighbours_absence() -> None:
@@ -88,6 +98,16 @@ def test_under_leastconn_a_victim_is_drained_probed_and_taken_back(make_service)
     service.run(60)
     assert service.state.shift is None
     assert service.weights == {"s1": 100, "s2": 100, "s3": 100}
+
+
+def test_a_neighbour_on_the_link_has_no_symptom_but_response_times(make_service) -> None:
+    service = make_service(meaning=LEASTCONN, arrival_per_s=80.0, link_rho_bg={})
+    service.run(20)
+    service.link_rho_bg["s1"] = 0.8
+    service.run(8)
+    contention = service.state.backends.contentions["s1"]
+    assert contention.cause is Cause.NET
+    assert contention.symptom is None
 
 
 @pytest.mark.parametrize("kind", [WeightKind.REQUESTS, WeightKind.DRAW])

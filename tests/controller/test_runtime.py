@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 from structlog.testing import capture_logs
 
 from dial.adapter import RequestBatch
-from dial.controller import runtime
+from dial.clock import ManualClock
+from dial.controller import control, runtime
 from dial.controller.replay import replay
-from dial.controller.runtime import read_log
+from dial.controller.runtime import read_log, tick_until
 from dial.errors import BalancerUnreachable
 from dial.service.feed import WeightFeed
 from dial.settings import Settings
-from dial.types import Mode
+from dial.types import Cause, Mode, Orders
 
 from .world import World
 
@@ -31,8 +33,7 @@ def make(service):
 
 async def test_a_neighbour_leads_to_weights_written_and_read_back(make):
     world = make()
-    await world.controller.begin()
-    await world.pass_ticks(10)
+    await world.learn()
     assert world.balancer.writes == []
     world.service.rho_bg["s1"] = 0.6
     await world.pass_ticks(4)
@@ -43,10 +44,7 @@ async def test_a_neighbour_leads_to_weights_written_and_read_back(make):
 
 async def test_shadow_mode_plans_the_same_and_writes_nothing(make):
     world = make(mode=Mode.SHADOW)
-    await world.controller.begin()
-    await world.pass_ticks(10)
-    world.service.rho_bg["s1"] = 0.6
-    await world.pass_ticks(4)
+    await world.contend()
     assert world.balancer.writes == []
     assert dict(world.publisher.current.plan.changes)["s1"] < 100
     assert world.service.weights == {"s1": 100, "s2": 100, "s3": 100}
@@ -76,10 +74,7 @@ async def test_a_controller_cannot_begin_without_its_balancer(make):
 
 async def test_the_end_puts_the_configured_weights_back(make):
     world = make()
-    await world.controller.begin()
-    await world.pass_ticks(10)
-    world.service.rho_bg["s1"] = 0.6
-    await world.pass_ticks(4)
+    await world.shift()
     await world.controller.end()
     assert world.service.weights == {"s1": 100, "s2": 100, "s3": 100}
 
@@ -107,10 +102,7 @@ async def test_the_end_of_a_quiet_controller_writes_nothing(make):
 async def test_what_was_recorded_replays(make, tmp_path):
     path = tmp_path / "r.jsonl"
     world = make(record=path)
-    await world.controller.begin()
-    await world.pass_ticks(10)
-    world.service.rho_bg["s1"] = 0.6
-    await world.pass_ticks(5)
+    await world.contend(ticks=5)
     await world.controller.end()
     result = replay(path)
     assert (result.ticks, result.mismatches) == (15, ())
@@ -168,3 +160,118 @@ def test_shadow_mode_needs_no_lease_and_no_lock(tmp_path):
     with capture_logs() as logs, runtime._sole_writer(settings):
         pass
     assert logs == []
+
+
+class Looked:
+    """Ticks that take ``takes_s`` each; stops the loop after ``count`` of them."""
+
+    def __init__(self, clock, stop, *, count, takes_s=0.0):
+        self.clock, self.stop, self.count, self.takes_s = clock, stop, count, takes_s
+        self.at_s, self.intervals_s = [], []
+
+    async def tick(self, interval_s):
+        self.at_s.append(self.clock.monotonic_s())
+        self.intervals_s.append(interval_s)
+        self.clock.advance(self.takes_s)
+        if len(self.at_s) == self.count:
+            self.stop.set()
+
+
+@pytest.fixture
+def ticks(monkeypatch):
+    """Tick by a clock that moves on by what the loop waits; returns when, from 0."""
+
+    async def run(count, look_again, takes_s=0.0):
+        clock, stop = ManualClock(0.0), asyncio.Event()
+        ticking = Looked(clock, stop, count=count, takes_s=takes_s)
+
+        async def wait(_, **limits):
+            clock.advance(limits["timeout"])
+            await asyncio.sleep(0)
+
+        monkeypatch.setattr(asyncio, "wait", wait)
+        reader = asyncio.get_running_loop().create_future()
+        await tick_until(stop, reader, ticking, 2.0, clock, look_again=look_again)
+        assert ticking.intervals_s == [b - a for a, b in pairwise([0.0, *ticking.at_s])]
+        return ticking.at_s
+
+    return run
+
+
+async def test_nothing_is_suspicious_so_ticks_come_once_an_interval(ticks):
+    assert await ticks(3, lambda: False) == [2.0, 4.0, 6.0]
+
+
+async def test_what_is_suspicious_is_looked_at_half_an_interval_sooner(ticks):
+    suspicious = iter([False, True, False, True])
+    assert await ticks(5, lambda: next(suspicious)) == [2.0, 4.0, 5.0, 6.0, 8.0]
+
+
+async def test_there_are_never_more_than_two_looks_in_an_interval(ticks):
+    assert await ticks(5, lambda: True) == [2.0, 3.0, 4.0, 5.0, 6.0]
+
+
+async def test_a_tick_that_takes_half_an_interval_is_not_followed_by_a_sooner_one(ticks):
+    assert await ticks(3, lambda: True, takes_s=1.5) == [2.0, 4.0, 6.0]
+
+
+async def test_a_tick_longer_than_an_interval_skips_the_deadlines_it_missed(ticks):
+    assert await ticks(3, lambda: True, takes_s=3.0) == [2.0, 6.0, 10.0]
+
+
+async def test_a_slow_backend_is_suspicious_until_load_has_moved(make):
+    world = make()
+    await world.learn()
+    assert not world.controller.has_young_suspicion()
+    world.service.rho_bg["s1"] = 0.6
+    seen = []
+    for _ in range(4):
+        await world.pass_ticks(1)
+        seen.append((world.controller.has_young_suspicion(), world.service.weights["s1"] < 100))
+    assert seen[0] == (True, False)
+    assert seen[-1] == (False, True)
+
+
+async def test_a_suspicion_that_stays_one_is_not_young_for_long(make):
+    world = make()
+    await world.learn()
+    # Slower than usual, but by too little to move load for.
+    world.service.rho_bg["s1"] = 0.15
+    looks = []
+    for _ in range(5):
+        await world.pass_ticks(1)
+        looks.append(world.controller.has_young_suspicion())
+    assert looks == [True, True, True, True, False]
+
+
+async def test_in_trouble_nothing_is_looked_at_sooner(make):
+    world = make()
+    await world.contend(ticks=1)
+    assert world.controller.has_young_suspicion()
+    world.balancer.reachable = False
+    await world.pass_ticks(1)
+    assert not world.controller.has_young_suspicion()
+
+
+async def test_load_that_an_operator_keeps_with_a_victim_is_no_suspicion(service, monkeypatch):
+    peak_rps = {name: {"peak_rps": 150.0} for name in service.names}
+    world = World(service, backends=peak_rps)
+    service.agents_dead.update(service.names)
+    await world.learn()
+    monkeypatch.setattr(world.orders, "now", lambda: Orders(frozen_since_s=1_000_000.0))
+    service.rho_bg["s1"] = 0.6
+    await world.pass_ticks(3)
+    state = world.controller._state
+    assert state.backends.contentions["s1"].cause is Cause.UNKNOWN
+    assert state.shift is None
+    assert not world.controller.has_young_suspicion()
+
+
+async def test_of_many_backends_one_is_always_slow_and_nothing_is_looked_at_sooner(
+    make, monkeypatch
+):
+    world = make()
+    await world.contend(ticks=1)
+    assert world.controller.has_young_suspicion()
+    monkeypatch.setattr(control, "_FEW_BACKENDS", 2)
+    assert not world.controller.has_young_suspicion()

@@ -120,6 +120,35 @@ def test_only_the_intervals_asked_for_are_compared():
     assert isinstance(beside([0.6], [0.1], intervals=0), NoData)
 
 
+def test_the_interval_in_which_a_neighbour_comes_does_not_hide_it():
+    """Over both intervals 0.23 +- 0.10, over the second alone 0.5 +- 0.14."""
+    excess = beside([-0.1, 0.5], [0.0, 0.0], [0.0, 0.0]).excess
+    assert excess.mean == pytest.approx(0.5)
+    assert excess.sd == pytest.approx(math.hypot(0.1, 0.1))
+
+
+def test_intervals_are_those_in_which_t_x_spoke_since_the_backend_was_calm():
+    assert beside([0.9, None, 0.5], [0.0] * 3, intervals=2).intervals == 1
+    assert beside([0.2, None, 0.5], [0.0] * 3).intervals == 2
+    assert beside([-0.1, 0.5], [0.0] * 2).intervals == 2, "though the second alone is surer"
+
+
+def test_more_intervals_count_where_they_are_surer():
+    """Siblings that are slow in the second alone: 0.25 +- 0.10 over both, 0.2 +- 0.14 over it."""
+    assert beside([0.0, 0.5], [-0.3, 0.3], [-0.3, 0.3]).excess.mean == pytest.approx(
+        (0.5 - (0.3 - 0.85 * 0.3)) / 1.85
+    )
+
+
+@given(st.lists(st.floats(-0.5, 0.9), min_size=1, max_size=WINDOW_INTERVALS))
+def test_no_comparison_is_less_sure_for_looking_from_the_first_slower_interval(own):
+    found = beside(own, [0.0] * len(own), [0.0] * len(own)).excess
+    counts = np.array([0.85**age for age in range(len(own))][::-1])
+    mean = float(np.dot(counts, own) / counts.sum())
+    sd = 0.1 * math.hypot(*counts) / counts.sum()
+    assert found.mean / found.sd >= mean / math.hypot(sd, sd) - 1e-9
+
+
 def test_an_interval_without_t_x_adds_nothing():
     with_gap = beside([0.5, None], [0.1, 0.1]).own
     assert with_gap.mean == pytest.approx(0.5)

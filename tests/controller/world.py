@@ -20,7 +20,7 @@ from dial.model import LAB, load_model
 from dial.settings import Settings
 from dial.telemetry import RequestWindows
 from dial.tracing import Tracer
-from dial.types import ApplyReport, BalancerState, Mode, ServerState
+from dial.types import ApplyReport, BalancerState, Mode, NoData, ServerState
 
 
 class MemoryBalancer:
@@ -126,16 +126,24 @@ class World:
             observation = self.service.observe()
             for backend in observation.backends:
                 self.windows.add(self.batch(backend.name, backend.window.t_mean_ms))
-                pending = self.inbox._pending[backend.name]
-                pending.samples.append(backend.sample)
+                if not isinstance(backend.sample, NoData):
+                    self.inbox._pending[backend.name].samples.append(backend.sample)
             await self.controller.tick(2.0)
 
-    async def shift(self) -> dict[str, int]:
-        """Learn, and let a neighbour come to s1; the weights that it leads to."""
+    async def learn(self) -> None:
+        """Begin, and learn from a quiet time."""
         await self.controller.begin()
         await self.pass_ticks(10)
+
+    async def contend(self, ticks: int = 4) -> None:
+        """Learn, and let a neighbour come to s1 that load is moved away from."""
+        await self.learn()
         self.service.rho_bg["s1"] = 0.6
-        await self.pass_ticks(4)
+        await self.pass_ticks(ticks)
+
+    async def shift(self) -> dict[str, int]:
+        """The same; the weights that it leads to."""
+        await self.contend()
         assert self.service.weights["s1"] < 100
         return dict(self.service.weights)
 

@@ -24,16 +24,22 @@ Disturbed
     The computer's last-level cache has users outside, whom the lab neither starts nor stops.  Where
     a request of a session about the cache needs as much more CPU time as beside a neighbour worth
     finding, with none of the lab's there and its own cost taken out, somebody else was: the case is
-    not known to be quiet.  It is left out, and counted.
+    not known to be quiet.  It is left out, and counted.  Where ticks count, not cases, the same is
+    asked of eight seconds: what follows from there on is not known to be quiet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from dial.settings import GuardSettings
-from dial.types import Cause, NoData
+from dial.types import BackendObservation, Cause, NoData
+from dial_training.dataset import LEARN, STAGE, LabelledTick, Session
 from dial_training.replay import JudgedCase, JudgedTick, Studied
+
+LEAST_RHO_BG = GuardSettings().engage_rho_bg
+"""Below it a neighbour is too weak to be one."""
 
 
 def true_rho_bg(studied: Studied, judged: JudgedCase) -> float | None:
@@ -44,15 +50,10 @@ def true_rho_bg(studied: Studied, judged: JudgedCase) -> float | None:
 
 def _lost_by_cpu_time(studied: Studied, judged: JudgedCase) -> float | None:
     """Capacity lost because a request needs more CPU time than it costs."""
-    quiet_s = _cpu_s_per_request(studied.quiet[judged.case.machine])
-    now_s = _cpu_s_per_request(judged.ticks)
-    if quiet_s is None or now_s is None:
-        return None
-    return max(0.0, 1.0 - quiet_s * judged.case.truth.cost_factor / now_s)
-
-
-LEAST_RHO_BG = GuardSettings().engage_rho_bg
-"""Below it a neighbour is too weak to be one."""
+    quiet_s = _cpu_s_per_request(map(_work_of_judged, studied.quiet[judged.case.machine]))
+    now_s = _cpu_s_per_request(map(_work_of_judged, judged.ticks))
+    lost = _lost(quiet_s, now_s, cost_factor=judged.case.truth.cost_factor)
+    return None if lost is None else max(0.0, lost)
 
 
 def too_weak(studied: Studied, judged: JudgedCase) -> bool:
@@ -72,15 +73,89 @@ def disturbed(studied: Studied, judged: JudgedCase) -> bool:
     return lost is not None and lost >= LEAST_RHO_BG
 
 
-def _cpu_s_per_request(ticks: Sequence[JudgedTick]) -> float | None:
-    """CPU seconds over requests that ended, of ticks that have both."""
+_DISTURBED_S = 8.0
+"""Some 300 requests, whose exponential costs together are off by 6 %: a quarter is no chance."""
+
+
+def disturbed_from(session: Session) -> int | None:
+    """The first tick, by its place, from which on somebody else was in the cache for 8 s.
+
+    Asked of times in which no neighbour of the lab's was there; the product has no part in it.
+    ``None`` where nobody was, and of sessions that are not about the cache.
+    """
+    if Cause(session.resource) is not Cause.LLC:
+        return None
+    first = [
+        at
+        for machine in session.quiet_rps
+        if (at := _disturbed_from(session.ticks, machine)) is not None
+    ]
+    return min(first, default=None)
+
+
+def _disturbed_from(ticks: Sequence[LabelledTick], machine: str) -> int | None:
+    """The same of one machine."""
+    truths = [tick.truths[machine] for tick in ticks]
+    work = [_work(tick, machine) for tick in ticks]
+    quiet_s = _cpu_s_per_request(
+        w for w, truth in zip(work, truths, strict=True) if truth.phase == LEARN
+    )
+    for first, last in _windows([tick.observation.interval_s for tick in ticks]):
+        lost = _lost(quiet_s, _cpu_s_per_request(work[first:last]))
+        # At an edge of a stage a neighbour is there in part, and a little before.
+        alone = all(
+            truth.phase in (LEARN, STAGE) and not truth.label.costs_capacity
+            for truth in truths[first:last]
+        )
+        if alone and lost is not None and lost >= LEAST_RHO_BG:
+            return first
+    return None
+
+
+def _windows(intervals_s: Sequence[float]) -> Iterator[tuple[int, int]]:
+    """The first place of each window of :data:`_DISTURBED_S`, and the one after its last."""
+    last, covered_s = 0, 0.0
+    for first, interval_s in enumerate(intervals_s):
+        while last < len(intervals_s) and covered_s < _DISTURBED_S:
+            covered_s += intervals_s[last]
+            last += 1
+        if covered_s >= _DISTURBED_S:
+            yield first, last
+        covered_s -= interval_s
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What a machine did in an interval: CPU time, s, and requests; 0 where not measured."""
+
+    cpu_s: float
+    requests: float
+
+    @classmethod
+    def of(cls, seen: BackendObservation, interval_s: float) -> _Work:
+        if isinstance(seen.sample, NoData) or isinstance(seen.sample.cpu_time_cores, NoData):
+            return cls(0.0, 0.0)
+        return cls(seen.sample.cpu_time_cores * interval_s, seen.window.requests)
+
+
+def _work(tick: LabelledTick, machine: str) -> _Work:
+    """At the cost that requests usually have."""
+    backend = next(b for b in tick.observation.backends if b.name == machine)
+    done = _Work.of(backend, tick.observation.interval_s)
+    return replace(done, cpu_s=done.cpu_s / tick.truths[machine].cost_factor)
+
+
+def _work_of_judged(tick: JudgedTick) -> _Work:
+    return _Work.of(tick.seen, tick.interval_s)
+
+
+def _lost(quiet_s: float | None, now_s: float | None, *, cost_factor: float = 1.0) -> float | None:
+    """Capacity lost as a request needs more CPU time than it costs, below 0 where it needs less."""
+    return None if quiet_s is None or now_s is None else 1.0 - quiet_s * cost_factor / now_s
+
+
+def _cpu_s_per_request(work: Iterable[_Work]) -> float | None:
     cpu_s = requests = 0.0
-    for tick in ticks:
-        sample = tick.seen.sample
-        if isinstance(sample, NoData):
-            continue
-        cpu_time_cores = sample.cpu_time_cores
-        if not isinstance(cpu_time_cores, NoData):
-            cpu_s += cpu_time_cores * tick.interval_s
-            requests += tick.seen.window.requests
+    for each in work:
+        cpu_s, requests = cpu_s + each.cpu_s, requests + each.requests
     return cpu_s / requests if cpu_s > 0.0 and requests > 0.0 else None
