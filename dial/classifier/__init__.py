@@ -19,6 +19,7 @@
 from dial.classifier.baseline import QuietBaseline
 from dial.classifier.features import (
     FEATURES,
+    OF_THE_LOG,
     Features,
     FeaturesOfOne,
     features_of,
@@ -29,6 +30,7 @@ from dial.classifier.tree import Branch, Leaf, Path, Tree, classify, leaf
 
 __all__ = [
     "FEATURES",
+    "OF_THE_LOG",
     "Branch",
     "Features",
     "FeaturesOfOne",

@@ -73,6 +73,9 @@ FEATURES: dict[str, str] = {
 }
 """Name and meaning of each feature, in the order a model's feature list must have."""
 
+OF_THE_LOG = frozenset({"requests_ratio", "errors_fraction", "t_c_ratio"})
+"""Those that are of the interval's own requests; the others are of the agent's newest sample."""
+
 _IN_WORDS: dict[str, tuple[str, str]] = {
     "requests_ratio": ("request rate", "x"),
     "errors_fraction": ("failed requests", ""),

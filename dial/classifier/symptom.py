@@ -74,6 +74,10 @@ class Symptom:
         before = self.latest if self.unseen_intervals == 0 else ()
         return replace(self, latest=(*before, value)[-_INTERVALS:], unseen_intervals=0)
 
+    def anew(self) -> Symptom:
+        """With nothing seen of it yet."""
+        return Symptom(self.feature, self.threshold)
+
 
 def symptom_of(tree: Tree, found: Mapping[str, Measured]) -> Symptom | None:
     """What an interval was classified by; ``None`` where no threshold was exceeded."""

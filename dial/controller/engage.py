@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dial.classifier import Path, Symptom, leaf, own, symptom_of
+from dial.classifier import OF_THE_LOG, Path, Symptom, leaf, own, symptom_of
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look, reading_of, used_part
 from dial.controller.policy import Policy
 from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, Siblings
-from dial.controller.state import Contention, Release
+from dial.controller.state import Contention, Release, Suspect
 from dial.estimator import RhoBg
 from dial.queueing import MM1, RHO_MAX
 from dial.types import Cause, NoData
@@ -42,15 +42,14 @@ class Suspicion:
     likely, detected
         By the detector.
     before
-        Class of the last interval that was above its band, since all was calm, if the agent's
-        sample is newer now.
+        The last interval that was above its band, since all was calm.
     release
         Of the last neighbour.
     """
 
     likely: bool
     detected: bool
-    before: Cause | None
+    before: Suspect | None
     release: Release | None
 
 
@@ -125,7 +124,7 @@ def engage(
 
     Sure enough: the detector says so, at half its threshold where the backend is far slower than
     its siblings, or where the balancer's choice says the same; and the class is that of the
-    suspicious interval before too, by a newer sample, or one that is measured inside the VM.  What
+    suspicious interval before too, by something newer, or one that is measured inside the VM.  What
     is expected is exceeded by chance or by load of one's own as well, and then the class is
     whatever the noise of that interval looks like; it rarely looks the same twice.
 
@@ -150,9 +149,7 @@ def engage(
         cause = found.cause if suspicion.detected and told else Cause.NONE
         return _without_load_moved(found, cause, beside.reason), None
     # What is measured inside the VM need not look the same twice.
-    settled = found.cause.is_own_doing or (
-        found.cause is suspicion.before and found.cause is not Cause.UNKNOWN
-    )
+    settled = found.cause.is_own_doing or _looks_the_same(policy, look, found, suspicion.before)
     agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
@@ -179,7 +176,7 @@ def engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif beside.exceeds(least, _scale(policy, look, beside, found.cause)) and (
+    elif (far or beside.exceeds(least, _scale(policy, look, beside, found.cause))) and (
         witness is beside or witness.exceeds(least)
     ):
         return found, _contention(policy, suspicion.release, found, found.rho_bg, tick=tick)
@@ -190,6 +187,18 @@ def engage(
     else:
         why_not = f"looks like {found.cause}, but it is not sure to be slower than its siblings"
     return _without_load_moved(found, cause, why_not), None
+
+
+def _looks_the_same(policy: Policy, look: Look, found: Finding, before: Suspect | None) -> bool:
+    """Whether the class is the one before, and something newer says so.
+
+    The log of half an interval is; an agent's sample may still be the one that spoke before.
+    """
+    if before is None or found.cause is not before.cause or found.cause is Cause.UNKNOWN:
+        return False
+    shown = symptom_of(policy.tree, look.features)
+    by_log = shown is not None and shown.feature in OF_THE_LOG
+    return by_log or before.before(look.sample_at_s) is not None
 
 
 def by_chance(found: Finding, alone: NoData | None = None) -> Finding:

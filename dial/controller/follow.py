@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dial.classifier import own
+from dial.classifier import Symptom, own
 from dial.controller.engage import cause_of, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import least_stay_ticks
@@ -19,6 +19,12 @@ from dial.types import Cause, NoData
 
 _SURELY = 1.0
 """Standard deviations of the estimate by which load may be split as if the neighbour took more."""
+
+_SAMPLE_AGE_S = 1.0
+"""Of the newest, at most: agents post once a second, whenever they like."""
+
+_NEARLY_ALL = 0.9
+"""Of a sample."""
 
 _DECAY = 0.001
 """Of rho_bg in a tick, where a symptom says whether the neighbour is there: 0.06 in a minute.
@@ -60,10 +66,13 @@ def follow(
     Cause or None
         Class of this interval, while the cause is not known.
     """
+    contention = replace(contention, loaded_s=_loaded_s(contention, look))
+    under_load = _sampled_under_load(contention, look)
     if contention.symptom is not None:
-        contention = replace(contention, symptom=contention.symptom.step(look.features))
+        symptom = _seen(contention, contention.symptom, look, under_load=under_load)
+        contention = replace(contention, symptom=symptom)
     if contention.cause is Cause.UNKNOWN:
-        contention, suspect = _name(policy, contention, look, suspect)
+        contention, suspect = _name(policy, contention, look, suspect, under_load=under_load)
     reading = reading_of(policy, look, contention.cause)
     stays = tick - contention.since_tick < least_stay_ticks(
         contention.returns, 10 * policy.guards.return_ticks
@@ -79,7 +88,9 @@ def follow(
     if reading.percentile is not None and drains(look):
         return _held(contention), contention, suspect
     gone = _gone(policy, contention, reading, above=above)
-    if gone >= _enough(policy) and not stays:
+    # What it was named by is heard before it is held to have gone.
+    unheard = contention.symptom is not None and not contention.symptom.latest and not under_load
+    if gone >= _enough(policy) and not stays and not unheard:
         return _ended(contention), None, suspect
     rho_bg = _refine(policy, contention.rho_bg, reading)
     if stays and rho_bg.mean < contention.rho_bg.mean:
@@ -93,6 +104,34 @@ def follow(
         read_tick=tick,
     )
     return _held(contention), contention, suspect
+
+
+def _loaded_s(contention: Contention, look: Look) -> float | None:
+    """How long the backend has had load again; ``None`` if it was never drained."""
+    if look.seen.server.weight == 0:
+        return 0.0
+    return None if contention.loaded_s is None else contention.loaded_s + look.looks.interval_s
+
+
+def _sampled_under_load(contention: Contention, look: Look) -> bool:
+    """Whether the agent's sample is of a time in which the backend had load.
+
+    Samples end before the interval does, and are longer than a short one.  Of a disk that was
+    probed, the first two intervals of a second showed 0.14 and 0.83 to 0.91 of the I/O pressure
+    that their requests would explain in quiet times, the third 2.2 to 2.6: only that one's sample
+    was of the probe alone.
+    """
+    sample, loaded_s = look.seen.sample, contention.loaded_s
+    if loaded_s is None or isinstance(sample, NoData):
+        return True
+    return loaded_s >= _NEARLY_ALL * (sample.interval_s + _SAMPLE_AGE_S)
+
+
+def _seen(contention: Contention, symptom: Symptom, look: Look, *, under_load: bool) -> Symptom:
+    """The symptom after this interval; without load it is nothing that could show."""
+    if under_load or contention.cause.is_own_doing:
+        return symptom.step(look.features)
+    return symptom.anew() if contention.loaded_s == 0.0 else symptom
 
 
 def _refuted(
@@ -127,12 +166,19 @@ def _held(contention: Contention) -> Finding:
 
 
 def _name(
-    policy: Policy, contention: Contention, look: Look, suspect: Cause | None
+    policy: Policy,
+    contention: Contention,
+    look: Look,
+    suspect: Cause | None,
+    *,
+    under_load: bool,
 ) -> tuple[Contention, Cause | None]:
     """Find the cause of a contention that was begun without."""
     if not look.heard:
         return contention, suspect
     cause, path = cause_of(policy, look, contention.rho_bg)
+    if not under_load and not cause.is_own_doing:
+        return contention, suspect
     if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
     # What is measured inside the VM need not look the same twice.

@@ -77,13 +77,12 @@ def judge(
         row, name = look.row, names[look.row]
         contention, suspected = contentions.pop(name, None), suspects.pop(name, None)
         sample_at_s = look.sample_at_s
-        suspect = None if suspected is None else suspected.before(sample_at_s)
         if contention is None:
             before = None if suspected is None else suspected.cause
             suspicion = Suspicion(
                 likely=bool(signal.likely[row]),
                 detected=bool(signal.detected[row]),
-                before=suspect,
+                before=suspected,
                 release=releases.get(name),
             )
             above = bool(signal.above[row])
@@ -92,6 +91,7 @@ def judge(
             )
         else:
             before = contention.cause
+            suspect = None if suspected is None else suspected.before(sample_at_s)
             finding, after, suspect = follow(
                 policy,
                 contention,
@@ -128,7 +128,8 @@ def _look_into(
     tick: int,
 ) -> tuple[Finding, Contention | None, Cause | None]:
     """Why a backend is slow, or asks for load to move: what is held of it, and its class."""
-    finding, suspect = Finding(Cause.NONE, NoData("not slower than expected")), suspicion.before
+    finding = Finding(Cause.NONE, NoData("not slower than expected"))
+    suspect = None if suspicion.before is None else suspicion.before.cause
     contention = None
     if above:
         found = find_cause(policy, look)

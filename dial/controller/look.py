@@ -52,6 +52,8 @@ class Looks:
         (n,) r_i as configured, and as it is known; NaN where it is not.
     utilisation, rho_fg
         (n,) the backends' own utilisation as measured, and as it is known; NaN where it is not.
+    interval_s
+        How long it was.
     asks
         (n,) whether the VM asks for load to move: its own services miss their targets.
     baseline, curve
@@ -67,6 +69,7 @@ class Looks:
     peak_rps: Floats
     utilisation: Floats
     rho_fg: Floats
+    interval_s: float
     asks: Bools
     baseline: QuietBaseline
     curve: QuietCurve
@@ -197,6 +200,7 @@ def look_at(
         peak,
         used,
         rho_fg,
+        observation.interval_s,
         samples["targets_missed_s"] > 0.0,
         known.baseline,
         known.curve,

@@ -46,6 +46,8 @@ class Contention:
         What the classifier went by.
     symptom
         The feature that it showed by, where the estimate does not rest on that one.
+    loaded_s
+        How long the backend has had load again since it was drained; ``None`` if it never was.
     """
 
     cause: Cause
@@ -57,6 +59,7 @@ class Contention:
     returns: int
     evidence: tuple[str, ...]
     symptom: Symptom | None = None
+    loaded_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ def wait_for_port(address: Address, children: Children, wait_s: float = START_WA
 def free_ports(count: int) -> list[int]:
     """Loopback ports, none of which this process was given a short while ago.
 
-    See also
+    See Also
     --------
     dial.conformance.upstream.free_port
     """

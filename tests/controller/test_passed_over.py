@@ -10,7 +10,7 @@ import pytest
 
 from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.step import step
-from dial.types import Action, NoData, WeightKind, WeightMeaning
+from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
 
 LEASTCONN = WeightMeaning(WeightKind.CONCURRENCY, minimum=1, maximum=256, zero_drains=True)
 
@@ -34,8 +34,8 @@ def run(service, ticks):
 def after_quiet(make_service):
     """Makes a service whose quiet past is known."""
 
-    def make(meaning):
-        service = make_service(meaning=meaning, arrival_per_s=120.0)
+    def make(meaning, **options):
+        service = make_service(meaning=meaning, arrival_per_s=120.0, **options)
         assert set(run(service, 21)) == {Action.HOLD}
         return service
 
@@ -143,25 +143,38 @@ def test_half_an_interval_speaks_less_loudly_than_a_whole_one(after_quiet):
     assert 0.0 < evidence(1.0) < evidence(2.0)
 
 
+def again(service):
+    """Plans of a second suspicious interval, by agents' newer samples and by the ones before."""
+    first = service.observe()
+    state, plan = step(service.policy, service.state, first)
+    assert plan.action is Action.HOLD
+    second = service.observe()
+    same = tuple(
+        replace(b, sample=before.sample)
+        for b, before in zip(second.backends, first.backends, strict=True)
+    )
+    return tuple(
+        step(service.policy, state, replace(second, backends=backends))[1]
+        for backends in (second.backends, same)
+    )
+
+
 def test_the_same_sample_of_an_agent_does_not_name_a_cause_twice(after_quiet):
-    """As by the test above, but that the third interval is half of one, without a newer sample."""
+    """A neighbour that two witnesses agree on, but too weak to be acted on without a cause."""
     service = after_quiet(LEASTCONN)
     service.rho_bg["s1"], service.given["s1"] = 0.35, 0.68
     assert run(service, 2) == [Action.HOLD] * 2
-    first = service.observe()
-    state, _ = step(service.policy, service.state, first)
-    second = service.observe()
-    newer, older = (
-        step(service.policy, state, replace(second, backends=backends))[1].action
-        for backends in (
-            second.backends,
-            tuple(
-                replace(b, sample=before.sample)
-                for b, before in zip(second.backends, first.backends, strict=True)
-            ),
-        )
-    )
-    assert (newer, older) == (Action.SHIFT, Action.HOLD)
+    newer, older = again(service)
+    assert (newer.action, older.action) == (Action.SHIFT, Action.HOLD)
+
+
+def test_the_time_to_connect_names_a_cause_twice_whatever_the_sample(after_quiet):
+    """It is of the log, and that of half an interval is a new one."""
+    service = after_quiet(LEASTCONN, link_rho_bg={})
+    service.link_rho_bg["s1"], service.given["s1"] = 0.7, 0.5
+    for plan in again(service):
+        assert plan.action is Action.SHIFT
+        assert plan.backends[0].verdict.cause is Cause.NET
 
 
 def test_one_interval_that_has_a_t_x_is_one_whatever_was_before(after_quiet):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from dial.controller.guards import floor_share
 from dial.controller.probes import with_probes
 from dial.controller.state import Contention, Shift
+from dial.controller.step import step
 from dial.estimator import RhoBg
 from dial.types import Action, Cause, WeightKind, WeightMeaning
 
@@ -98,6 +101,34 @@ def test_under_leastconn_a_victim_is_drained_probed_and_taken_back(make_service)
     service.run(60)
     assert service.state.shift is None
     assert service.weights == {"s1": 100, "s2": 100, "s3": 100}
+
+
+def test_a_sample_of_the_time_before_a_probe_is_no_sign_that_the_neighbour_has_gone(
+    make_service,
+) -> None:
+    """Agents' samples end before the interval does: the first one of a probe had no load."""
+    service = make_service(meaning=LEASTCONN, arrival_per_s=80.0)
+    service.run(20)
+    service.rho_bg["s1"] = 0.8
+    service.run(8)
+    drained = service.observe()
+    assert service.weights["s1"] == 0
+    unloaded = drained.backends[0].sample
+    while service.weights["s1"] == 0:
+        service.run()
+        assert service.state.backends.contentions["s1"].symptom.latest == ()
+    found = []
+    for number in range(2):
+        # T_x is as in quiet times: of a victim with few requests it may well be.
+        observation = service.observe({"s1": 0.25})
+        victim, *others = observation.backends
+        sample = replace(victim.sample if number else unloaded, interval_s=2.0)
+        victim = replace(victim, sample=sample)
+        observation = replace(observation, backends=(victim, *others))
+        service.state, _ = step(service.policy, service.state, observation)
+        contention = service.state.backends.contentions["s1"]
+        found.append((len(contention.symptom.latest), contention.gone > 0.0))
+    assert found == [(0, True), (1, False)]
 
 
 def test_a_neighbour_on_the_link_has_no_symptom_but_response_times(make_service) -> None:
