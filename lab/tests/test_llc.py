@@ -11,6 +11,7 @@ from dial.errors import LabError
 from dial_lab.app import WorkingSet
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
+from dial_lab.resources import llc
 from dial_lab.resources.base import programs_for
 from dial_lab.resources.llc import LLC, MOST_CORES, largest_quiet, neighbour_cores
 from dial_lab.topology import Machine
@@ -63,6 +64,18 @@ def test_a_cache_that_gets_quiet_is_accepted_at_the_last_try() -> None:
 def test_a_cache_in_use_by_others_is_refused_with_what_was_measured() -> None:
     with pytest.raises(LabError, match="60 ns in 3072 KiB with no neighbour started, 25 at most"):
         largest_quiet((3072,), lambda kib: 60.0, 0.0)
+
+
+def test_the_refusal_says_how_large_the_cache_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = tmp_path / "size"
+    monkeypatch.setattr(llc, "_LAST_LEVEL", size)
+    with pytest.raises(LabError, match="this computer's cache, or it is too large"):
+        llc.largest_quiet((3072,), lambda kib: 60.0, 0.0)
+    size.write_text("266240K\n", encoding="ascii")
+    with pytest.raises(LabError, match="this computer's cache of 260 MiB, or it is too large"):
+        llc.largest_quiet((3072,), lambda kib: 60.0, 0.0)
 
 
 @pytest.mark.parametrize("is_v2", [False, True])
