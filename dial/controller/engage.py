@@ -32,6 +32,9 @@ time a request itself.  The time to connect is spent in the same queue as T_x, b
 the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour that took 0.7, and
 0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
+_NO_CLASS = frozenset({Cause.NONE, Cause.UNKNOWN})
+"""What a slow backend is that shows nothing, or what nobody has seen: twice is no more than once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
@@ -160,9 +163,7 @@ def engage(
     )
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
-        far_slower = "far slower than its siblings: load moves before the cause is known"
-        why = (*found.why, *_given_less(agrees), far_slower)
-        blind = Finding(Cause.UNKNOWN, beside.excess, why)
+        blind = _far_slower_finding(policy, look, found, beside, agrees)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
     if not sure or not found.cause.costs_capacity:
         return found if sure else by_chance(found), None
@@ -190,11 +191,11 @@ def engage(
 
 
 def _looks_the_same(policy: Policy, look: Look, found: Finding, before: Suspect | None) -> bool:
-    """Whether the class is the one before, and something newer says so.
+    """Whether it is of a class, the one before, and something newer says so.
 
     The log of half an interval is; an agent's sample may still be the one that spoke before.
     """
-    if before is None or found.cause is not before.cause or found.cause is Cause.UNKNOWN:
+    if before is None or found.cause is not before.cause or found.cause in _NO_CLASS:
         return False
     shown = symptom_of(policy.tree, look.features)
     by_log = shown is not None and shown.feature in OF_THE_LOG
@@ -251,6 +252,24 @@ def _far_slower(policy: Policy, beside: Comparison, agrees: RhoBg | None) -> boo
     blind = policy.guards.blind_rho_bg
     by_either = agrees is not None and max(beside.excess.mean, agrees.mean) >= blind
     return by_either or beside.exceeds(blind, alone=True)
+
+
+def _far_slower_finding(
+    policy: Policy, look: Look, found: Finding, beside: Comparison, agrees: RhoBg | None
+) -> Finding:
+    """What is held of a backend so slow that load leaves it: a clear cause, or none as yet.
+
+    With the load the symptoms go, so that a cause that is not named now may never be.  That of the
+    cache is never clear: neighbours on the CPU, and load of one's own, make requests dearer too.
+    """
+    shown = symptom_of(policy.tree, look.features)
+    hardware = found.cause.costs_capacity and found.cause is not Cause.LLC
+    if hardware and shown is not None and shown.is_clear:
+        slower = "far slower than its siblings: load moves at once"
+        why = (*found.why, *_given_less(agrees), slower)
+        return Finding(found.cause, beside.excess, why, found.symptom)
+    slower = "far slower than its siblings: load moves before the cause is known"
+    return Finding(Cause.UNKNOWN, beside.excess, (*found.why, *_given_less(agrees), slower))
 
 
 def _given_less(agrees: RhoBg | None) -> Why:

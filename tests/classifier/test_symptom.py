@@ -80,3 +80,22 @@ def test_what_has_not_been_seen_for_ten_intervals_no_longer_shows():
         symptom = symptom.step(found())
         assert symptom.shows
     assert not symptom.step(found()).shows
+
+
+@pytest.mark.parametrize(
+    ("feature", "threshold", "value", "clear"),
+    [
+        ("t_c_ratio", 1.25, 1.5, True),  # twice as far from 1
+        ("t_c_ratio", 1.25, 1.4, False),
+        ("cpu_wait_excess", 0.8, 1.6, True),  # twice as far from 0
+        ("cpu_wait_excess", 0.8, 1.5, False),
+    ],
+)
+def test_a_symptom_twice_as_far_from_quiet_as_its_threshold_is_clear(
+    feature, threshold, value, clear
+):
+    assert Symptom(feature, threshold).step(found(**{feature: value})).is_clear is clear
+
+
+def test_what_is_not_seen_is_not_clear():
+    assert not Symptom("t_c_ratio", 1.25).is_clear

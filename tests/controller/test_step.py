@@ -149,17 +149,44 @@ def test_where_no_vm_ever_had_an_agent_a_slow_backend_is_said_to_be_slow(make_se
     assert verdict(service.run(10), "s1").cause is Cause.NONE
 
 
-def test_load_moves_before_the_cause_is_known_and_the_cause_is_named_later(service):
-    # The first slow interval shows nothing of the neighbour, as when it begins within it.
+def far_slower(service, cores_waited_a_core_used=None):
+    """The state and the plan after two slow intervals, of which the second shows a neighbour."""
+    # The first shows nothing of it, as when it begins within it.
     slow = service.observe({"s1": 20.0})
     service.rho_bg["s1"] = 0.6
-    state, _ = step(service.policy, service.state, slow)
-    state, plan = step(service.policy, state, service.observe())
+    state, plan = step(service.policy, service.state, slow)
+    assert plan.action is Action.HOLD
+    seen = service.observe()
+    if cores_waited_a_core_used is not None:
+        victim, *others = seen.backends
+        wait = cores_waited_a_core_used * victim.sample.cpu_time_cores
+        sample = replace(victim.sample, run_queue_wait_cores=wait)
+        seen = replace(seen, backends=(replace(victim, sample=sample), *others))
+    return step(service.policy, state, seen)
+
+
+def test_load_moves_before_the_cause_is_known_and_the_cause_is_named_later(service):
+    # 0.35 above the quiet 0.2 looks like a neighbour on the CPU, but not like much of one.
+    service.state, plan = far_slower(service, cores_waited_a_core_used=0.55)
     assert plan.action is Action.SHIFT
     assert verdict(plan, "s1").cause is Cause.UNKNOWN
     assert "the cause is known" in verdict(plan, "s1").evidence[-2]
-    service.state, service.weights = state, service.weights | dict(plan.changes)
+    service.weights |= dict(plan.changes)
     assert verdict(service.run(2), "s1").cause is Cause.CPU
+
+
+def test_load_moves_from_a_backend_that_is_far_slower_and_shows_nothing(service):
+    """As in a guest that cannot see what its host does with the CPU."""
+    _, plan = far_slower(service, cores_waited_a_core_used=0.2)
+    assert plan.action is Action.SHIFT
+    assert verdict(plan, "s1").cause is Cause.UNKNOWN
+
+
+def test_a_cause_that_is_clear_is_named_when_load_moves(service):
+    _, plan = far_slower(service)
+    assert plan.action is Action.SHIFT
+    assert verdict(plan, "s1").cause is Cause.CPU
+    assert "load moves at once" in verdict(plan, "s1").evidence[-2]
 
 
 def test_a_cause_in_the_cache_is_not_named_by_few_requests(service):
