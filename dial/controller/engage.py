@@ -33,7 +33,7 @@ the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour t
 0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
 _NO_CLASS = frozenset({Cause.NONE, Cause.UNKNOWN})
-"""What a slow backend is that shows nothing, or what nobody has seen: twice is no more than once."""
+"""What a slow backend is that shows nothing, or what nobody has seen; twice is as much as once."""
 
 
 @dataclass(frozen=True, slots=True)

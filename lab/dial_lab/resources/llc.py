@@ -42,8 +42,8 @@ figures are of computers with 32 MiB of last level, which a core at 10 GB/s fill
 victim is round 3 MiB in 1 ms when busy, in 3 ms at a third of its load.  Where the last level is
 260 MiB, a sweep takes 26 ms, and there is nothing to be seen: sets of 2.5 to 5 MiB took 27 to 41
 ns and 6 MiB 127 to 150, whether or not the other core swept 256 MiB at 12 GB/s (six times on and
-off each; medians 0.97 to 1.03 of each other).  Such a computer is refused, by the same figure as one whose cache is
-in use.
+off each; medians 0.97 to 1.03 of each other).  Such a computer is refused, by the same figure as
+one whose cache is in use.
 
 What the last cache loses is nobody's to promise, so here more than elsewhere the true rho_bg
 is the one measured, not the one asked for.  The neighbour runs beside balancer and load
@@ -152,7 +152,7 @@ def largest_quiet(
     raise LabError(
         f"last-level cache: a load takes {measured_ns:.0f} ns in {size_kib} KiB with no neighbour "
         f"started, {SLOWEST_QUIET_NS:g} at most is quiet, {_TRIES} times in a row: somebody else "
-        f"uses this computer's cache{_size()}, or it is too large for one core to take (32 MiB were "
+        f"uses this computer's cache{_size()}, or it is too large for one core to take (32 MiB are "
         "not); try again later, end other programs, or take another computer"
     )
 
