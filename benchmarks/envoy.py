@@ -34,8 +34,9 @@ import numpy as np
 
 import dial_envoy
 from benchmarks.support.harness import machine, report, versions
-from dial.conformance.upstream import Upstream, free_port
+from dial.conformance.upstream import Upstream
 from dial.errors import BalancerError
+from dial.ports import free_port
 from dial_envoy import config
 from dial_envoy.example import Example, command, envoy_binary
 

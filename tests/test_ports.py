@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dial.conformance.upstream import CHOSEN_PORTS, free_port
+from dial.ports import CHOSEN_PORTS, free_port
 
 
 def test_a_port_that_nobody_binds_is_not_chosen_again_until_all_others_were() -> None:

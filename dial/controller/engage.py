@@ -32,9 +32,6 @@ time a request itself.  The time to connect is spent in the same queue as T_x, b
 the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour that took 0.7, and
 0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
-_NO_CLASS = frozenset({Cause.NONE, Cause.UNKNOWN})
-"""What a slow backend is that shows nothing, or what nobody has seen; twice is as much as once."""
-
 
 @dataclass(frozen=True, slots=True)
 class Suspicion:
@@ -191,11 +188,11 @@ def engage(
 
 
 def _looks_the_same(policy: Policy, look: Look, found: Finding, before: Suspect | None) -> bool:
-    """Whether it is of a class, the one before, and something newer says so.
+    """Whether the class is the one before, and something newer says so.
 
     The log of half an interval is; an agent's sample may still be the one that spoke before.
     """
-    if before is None or found.cause is not before.cause or found.cause in _NO_CLASS:
+    if before is None or found.cause is not before.cause or found.cause is Cause.UNKNOWN:
         return False
     shown = symptom_of(policy.tree, look.features)
     by_log = shown is not None and shown.feature in OF_THE_LOG

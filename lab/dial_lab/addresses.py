@@ -6,8 +6,8 @@ import socket
 import time
 from typing import NamedTuple
 
-from dial.conformance.upstream import free_port
 from dial.errors import LabError
+from dial.ports import free_port
 from dial_lab.processes import Children
 
 START_WAIT_S = 5.0
@@ -49,6 +49,6 @@ def free_ports(count: int) -> list[int]:
 
     See Also
     --------
-    dial.conformance.upstream.free_port
+    dial.ports.free_port
     """
     return [free_port() for _ in range(count)]

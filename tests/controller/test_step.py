@@ -175,13 +175,6 @@ def test_load_moves_before_the_cause_is_known_and_the_cause_is_named_later(servi
     assert verdict(service.run(2), "s1").cause is Cause.CPU
 
 
-def test_load_moves_from_a_backend_that_is_far_slower_and_shows_nothing(service):
-    """As in a guest that cannot see what its host does with the CPU."""
-    _, plan = far_slower(service, cores_waited_a_core_used=0.2)
-    assert plan.action is Action.SHIFT
-    assert verdict(plan, "s1").cause is Cause.UNKNOWN
-
-
 def test_a_cause_that_is_clear_is_named_when_load_moves(service):
     _, plan = far_slower(service)
     assert plan.action is Action.SHIFT

@@ -7,7 +7,7 @@ import re
 from contextlib import suppress
 from pathlib import Path
 
-from dial.conformance.upstream import free_port
+from dial.ports import free_port
 from dial_envoy.admin import AdminClient
 from dial_envoy.config import eds_file_config, file_access_log
 from dial_envoy.eds_file import EdsFile

@@ -14,8 +14,9 @@ import httpx
 import pytest
 
 import dial_envoy
-from dial.conformance.upstream import Upstream, free_port
+from dial.conformance.upstream import Upstream
 from dial.errors import BalancerError
+from dial.ports import free_port
 from dial_envoy import config
 from dial_envoy.example import Example, command, envoy_binary
 from dial_envoy.testing import FakeEnvoy, entry, send_log

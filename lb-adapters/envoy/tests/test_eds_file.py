@@ -11,8 +11,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 import dial_envoy
-from dial.conformance.upstream import free_port
 from dial.errors import BalancerRefused
+from dial.ports import free_port
 from dial_envoy.eds_file import EdsFile
 from dial_envoy.endpoints import Endpoint, parse_pool, pool_of_options
 from dial_envoy.snapshot import Snapshot

@@ -12,7 +12,7 @@ from envoy.service.discovery.v3.ads_pb2_grpc import AggregatedDiscoveryServiceSt
 from grpc import aio
 
 import dial_envoy
-from dial.conformance.upstream import free_port
+from dial.ports import free_port
 from dial_envoy.testing import FakeEnvoy, entry, send_log
 
 CONFIGURED = {"s1": 100, "s2": 100, "s3": 100}

@@ -11,8 +11,8 @@ from envoy.service.discovery.v3.ads_pb2_grpc import AggregatedDiscoveryServiceSt
 
 import dial_envoy
 from dial.conformance import reading_log
-from dial.conformance.upstream import free_port
 from dial.errors import BalancerRefused, BalancerUnreachable, SettingError
+from dial.ports import free_port
 from dial_envoy.server import MAX_MESSAGE_BYTES
 from dial_envoy.testing import FakeEnvoy, entry, send_log
 

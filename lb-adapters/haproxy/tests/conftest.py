@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 import dial_haproxy
-from dial.conformance.upstream import Upstream, free_port
+from dial.conformance.upstream import Upstream
 from dial.errors import BalancerError
+from dial.ports import free_port
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.runtime import RuntimeClient
 from dial_haproxy.state import parse_info
