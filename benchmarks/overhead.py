@@ -31,6 +31,7 @@ from statistics import median
 from typing import IO
 
 from benchmarks.support.harness import machine, report, versions
+from dial.ports import free_port
 from dial_haproxy.config import HTTPLOG, snippet
 
 _DIAL = str(Path(sys.executable).with_name("dial"))
@@ -80,7 +81,7 @@ def _measure(folder: Path, started: ExitStack, seconds: float, rounds: int) -> d
     cores = sorted(os.sched_getaffinity(0))
     first, others = {cores[0]}, set(cores[1:]) or {cores[0]}
     os.sched_setaffinity(0, others)
-    upstream = _free_port()
+    upstream = free_port()
     _haproxy(folder / "upstream.cfg", started, _upstream(upstream), others)
     _wait_for(upstream)
     dial = _proxy(folder, "dial", started, upstream, first)
@@ -183,7 +184,7 @@ while True:
 
 
 def _proxy(folder: Path, name: str, started: ExitStack, upstream: int, cores: set[int]) -> Proxy:
-    port, log_port, path = _free_port(), _free_port(), folder / f"{name}.sock"
+    port, log_port, path = free_port(), free_port(), folder / f"{name}.sock"
     text = _proxy_config(port, path, log_port, upstream, with_dial=name == "dial")
     process = _haproxy(folder / f"{name}.cfg", started, text, cores)
     _wait_for(port)
@@ -266,13 +267,6 @@ def _run(
 
     started.callback(end)
     return process
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _wait_for(port: int) -> None:

@@ -29,11 +29,11 @@ from benchmarks.support.pinot.cluster import (
     SERVER_PORT,
     Broker,
     Cluster,
-    free_port,
     table_config,
 )
 from benchmarks.support.pinot.feed import Feed
 from benchmarks.support.pinot.load import Answer, ask
+from dial.ports import free_port
 from dial_lab.processes import Children
 
 ROOT = Path(__file__).resolve().parent.parent

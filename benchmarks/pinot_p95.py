@@ -30,8 +30,9 @@ from pathlib import Path
 import httpx
 import numpy as np
 
-from benchmarks.support.pinot.cluster import SERVER_HOSTS, SERVER_PORT, Broker, Cluster, free_port
+from benchmarks.support.pinot.cluster import SERVER_HOSTS, SERVER_PORT, Broker, Cluster
 from benchmarks.support.pinot.load import Answer, ask
+from dial.ports import free_port
 from dial_lab.processes import Children
 from dial_lab.resources.cpu import CPU
 from dial_lab.topology import Machine, exclusive, host_cgroups, machines

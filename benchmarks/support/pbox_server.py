@@ -16,6 +16,7 @@ from typing import NamedTuple
 from benchmarks.support.pbox import SHIM, clean_environment, run_json, shim_environment
 from dial.agent.files import Unavailable
 from dial.pbox.page import read_page
+from dial.ports import free_port
 
 _CONNECTIONS = 4
 _SLICE_MS = 25
@@ -166,9 +167,7 @@ def _on_core(number: int) -> Iterator[None]:
 @contextmanager
 def memcached(environment: Mapping[str, str], page: Path | None) -> Iterator[Server]:
     """A memcached with two workers, which answers."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
+    port = free_port()
     command = ["memcached", "-l", "127.0.0.1", "-p", str(port), "-U", "0", "-t", "2", "-m", "64"]
     if os.geteuid() == 0:
         command += ["-u", "root"]  # or it refuses; it serves the loopback alone

@@ -8,8 +8,6 @@ it ends with this process.
 from __future__ import annotations
 
 import json
-import random
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,6 +18,7 @@ from pathlib import Path
 import httpx
 
 from dial.errors import LabError
+from dial.ports import free_port
 from dial_lab.processes import Children
 
 HERE = Path(__file__).resolve().parent
@@ -33,15 +32,6 @@ _OPENS = (
     *("java.util.concurrent", "jdk.internal.misc"),
 )
 """What Pinot's own start script opens, of java.base."""
-
-
-def free_port() -> int:
-    """A port below those that the kernel hands out by itself."""
-    while True:
-        port = random.randrange(20_000, 32_000)  # noqa: S311 - not a secret
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 @dataclass

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from benchmarks.support.pinot.cluster import free_port
+from dial.ports import free_port
 from dial_pinot.parser import QueryLogParser
 
 

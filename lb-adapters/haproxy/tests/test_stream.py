@@ -12,6 +12,7 @@ from dial.adapter import Severity
 from dial.conformance import LogReader, reading_log
 from dial.errors import BalancerError, BalancerUnreachable
 from dial.logs import BatchQueue, FollowedFile, Follower, LogStream
+from dial.ports import free_port
 from dial_haproxy import create
 from dial_haproxy.parser import LogParser
 
@@ -251,7 +252,7 @@ async def test_check_says_when_requests_pass_but_no_line_comes(real_harness):
             "app",
             {
                 "socket": str(real.runtime),
-                "log": f"tcp://127.0.0.1:{unused_port()}",
+                "log": f"tcp://127.0.0.1:{free_port()}",
                 "check_wait_s": 0.3,
             },
         )
@@ -265,14 +266,8 @@ async def test_check_says_when_requests_pass_but_no_line_comes(real_harness):
     assert "log ring@dial format raw local0" in errors[0].fix
 
 
-def unused_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def test_check_warns_of_a_log_that_others_can_write():
-    findings = await adapter_on(f"tcp://0.0.0.0:{unused_port()}").check()
+    findings = await adapter_on(f"tcp://0.0.0.0:{free_port()}").check()
     assert any("make up log lines" in f.what for f in findings)
 
 
