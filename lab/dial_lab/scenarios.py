@@ -14,6 +14,7 @@ from itertools import pairwise
 from dial.errors import LabError
 from dial_lab.arrivals import Swing
 from dial_lab.resources import CPU, DISK, INTRA_APP, LLC, NET, SELF_LIMITED, Resource
+from dial_lab.resources.llc import STEADY
 from dial_lab.resources.net import NetResource
 
 
@@ -137,7 +138,7 @@ SCENARIOS = {
             "llc",
             "a neighbour sweeps the last-level cache that one machine's working set lives in",
             resource=LLC,
-            visits=(Visit(),),
+            visits=(Visit(program=STEADY),),
         ),
         Scenario(
             "net",

@@ -13,7 +13,8 @@ from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources import llc
 from dial_lab.resources.base import programs_for
-from dial_lab.resources.llc import LLC, MOST_CORES, largest_quiet, neighbour_cores
+from dial_lab.resources.llc import LLC, MOST_CORES, STEADY, largest_quiet, neighbour_cores
+from dial_lab.scenarios import SCENARIOS
 from dial_lab.topology import Machine
 
 
@@ -35,6 +36,13 @@ def test_a_neighbour_gets_the_cpu_time_that_slows_the_victim_about_as_asked(
 def test_what_trains_is_not_what_tests() -> None:
     assert programs_for(LLC, "training") == ("stress-ng-cache",)
     assert programs_for(LLC, "unseen") == ("triad", "sysbench-memory")
+
+
+def test_runs_are_visited_by_the_program_that_takes_the_cache_all_the_time() -> None:
+    (visit,) = SCENARIOS["llc"].visits
+    assert visit.program == STEADY
+    assert "--memrate" in LLC.programs[STEADY].argv(None, 60)
+    assert STEADY not in programs_for(LLC, "training") + programs_for(LLC, "unseen")
 
 
 def test_only_a_machine_that_stands_apart_can_be_visited(tmp_path: Path) -> None:

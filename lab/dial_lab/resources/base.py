@@ -90,13 +90,14 @@ class Program(Generic[Place]):
     Attributes
     ----------
     purpose
-        Which of the two sets it belongs to.
+        Which of the two sets it belongs to; ``None`` if neither, and only policies are compared
+        beside it.
     argv
         Its command line, from what it has to know of its place (each resource says what that
         is) and the seconds after which it ends by itself.
     """
 
-    purpose: Purpose
+    purpose: Purpose | None
     argv: Callable[[Place, int], list[str]]
 
 
