@@ -211,8 +211,20 @@ class Controller:
         moved = self._state.shift is not None or bool(backends.contentions)
         if moved or self._publisher.current.trouble or len(backends.names) > _FEW_BACKENDS:
             return False
+        return bool(self._young_suspects())
+
+    def has_news_of_it(self) -> bool:
+        """Whether a young suspect has answered enough requests, since the last tick, for a T_x.
+
+        A slow backend answers few: of some forty a second, half an interval has too few as often
+        as not, and the look would be in vain.
+        """
+        return any(self._windows.has_enough(name) for name in self._young_suspects())
+
+    def _young_suspects(self) -> list[str]:
+        backends = self._state.backends
         since = dict(zip(backends.names, backends.known.uneasy_intervals.tolist(), strict=True))
-        return any(since[name] <= _YOUNG_INTERVALS for name in backends.suspects)
+        return [name for name in backends.suspects if since[name] <= _YOUNG_INTERVALS]
 
     async def end(self) -> None:
         """Put the configured weights back if load is shifted, and close the recording.

@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import math
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections import deque
+from collections.abc import AsyncIterator
 from typing import Protocol
 
 import structlog
@@ -62,12 +63,7 @@ async def run(settings: Settings, clock: Clock | None = None) -> None:
             try:
                 await controller.begin()
                 await tick_until(
-                    stop,
-                    reader,
-                    controller,
-                    settings.interval_s,
-                    clock,
-                    look_again=controller.has_young_suspicion,
+                    stop, reader, controller, settings.interval_s, clock, suspicious=controller
                 )
             finally:
                 await controller.end()
@@ -98,6 +94,21 @@ class Ticking(Protocol):
         """Do that of the last ``interval_s`` seconds; raises nothing."""
 
 
+class Suspicious(Protocol):
+    """What may be worth a look before the interval is over."""
+
+    def has_young_suspicion(self) -> bool:
+        """Whether the last tick left something to look at again soon."""
+
+    def has_news_of_it(self) -> bool:
+        """Whether enough came in since for that look to say anything."""
+
+
+_LOOKS_LEFT = (0.5, 0.45, 0.4, 0.35, 0.3, 0.25, 0.2)
+"""When to look again: the parts of an interval that are left before its end.  In the first half a
+backend has answered too little; a later look would leave too little for the tick at the end."""
+
+
 async def tick_until(
     stop: asyncio.Event,
     reader: asyncio.Task[None],
@@ -105,7 +116,7 @@ async def tick_until(
     interval_s: float,
     clock: Clock,
     *,
-    look_again: Callable[[], bool] = lambda: False,
+    suspicious: Suspicious | None = None,
 ) -> None:
     """Tick on time until told to stop.
 
@@ -119,14 +130,16 @@ async def tick_until(
     ticking : does the work.
     interval_s : between deadlines.
     clock : tells the time.
-    look_again : asked after each tick whether to tick once more half an interval before the next
-        deadline, if that is not over.
+    suspicious : asked after a tick on time whether to tick once more before the next deadline, and
+        from half of that interval on whether there is anything new to see.
     """
     stopping = asyncio.create_task(stop.wait())
     last_s = clock.monotonic_s()
-    due_s = next_s = last_s + interval_s
+    due_s = last_s + interval_s
+    looks_s: deque[float] = deque()
     try:
         while True:
+            next_s = looks_s.popleft() if looks_s else due_s
             timeout_s = max(0.0, next_s - clock.monotonic_s())
             await asyncio.wait(
                 (stopping, reader), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
@@ -137,13 +150,18 @@ async def tick_until(
                 # Without its log the controller is blind; a supervisor starts it anew.
                 reader.result()
                 raise BalancerError("the log reader ended by itself")
+            on_time = next_s == due_s
+            if suspicious is not None and not (on_time or suspicious.has_news_of_it()):
+                continue
             now_s = clock.monotonic_s()
             await ticking.tick(now_s - last_s)
             last_s, done_s = now_s, clock.monotonic_s()
-            if next_s == due_s:
+            looks_s.clear()
+            if on_time:
                 due_s += interval_s * max(1, math.ceil((done_s - due_s) / interval_s))
-            sooner_s = due_s - 0.5 * interval_s
-            next_s = sooner_s if done_s < sooner_s and look_again() else due_s
+                first_s = due_s - _LOOKS_LEFT[0] * interval_s
+                if suspicious is not None and done_s < first_s and suspicious.has_young_suspicion():
+                    looks_s.extend(due_s - left * interval_s for left in _LOOKS_LEFT)
     finally:
         stopping.cancel()
 

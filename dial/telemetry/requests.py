@@ -86,6 +86,9 @@ class _Times:
         if sizes.max() > 2 * self._limit:
             self._keep(*self._newest())
 
+    def size(self, backend: int) -> int:
+        return int(self._sizes[backend]) if backend < self._sizes.size else 0
+
     def renumber(self, numbers: NDArray[np.int64]) -> None:
         """Give backend i the number ``numbers[i]``, and forget it where that is negative."""
         backend, value = self._newest()
@@ -295,6 +298,11 @@ class RequestWindows:
             connect.sizes,
             max(self._min_requests, 1),
         )
+
+    def has_enough(self, name: str) -> bool:
+        """Whether the window of a backend would have a T_x, were it closed now."""
+        number = self._number.get(name)
+        return number is not None and self._latency_ms.size(number) >= max(self._min_requests, 1)
 
     def clear(self) -> None:
         """Forget all that was gathered."""

@@ -177,13 +177,27 @@ class Looked:
             self.stop.set()
 
 
+class Suspects:
+    """Answers after each tick on time, and from when on there is something new to see."""
+
+    def __init__(self, clock, suspicious, news_at_s):
+        self.clock, self.suspicious, self.news_at_s = clock, iter(suspicious), news_at_s
+
+    def has_young_suspicion(self):
+        return next(self.suspicious)
+
+    def has_news_of_it(self):
+        return self.clock.monotonic_s() >= self.news_at_s
+
+
 @pytest.fixture
 def ticks(monkeypatch):
-    """Tick by a clock that moves on by what the loop waits; returns when, from 0."""
+    """Tick every 20 s by a clock that moves on by what the loop waits; returns when, from 0."""
 
-    async def run(count, look_again, takes_s=0.0):
+    async def run(count, suspicious, *, news_at_s=0.0, takes_s=0.0):
         clock, stop = ManualClock(0.0), asyncio.Event()
         ticking = Looked(clock, stop, count=count, takes_s=takes_s)
+        suspects = Suspects(clock, suspicious, news_at_s)
 
         async def wait(_, **limits):
             clock.advance(limits["timeout"])
@@ -191,7 +205,7 @@ def ticks(monkeypatch):
 
         monkeypatch.setattr(asyncio, "wait", wait)
         reader = asyncio.get_running_loop().create_future()
-        await tick_until(stop, reader, ticking, 2.0, clock, look_again=look_again)
+        await tick_until(stop, reader, ticking, 20.0, clock, suspicious=suspects)
         assert ticking.intervals_s == [b - a for a, b in pairwise([0.0, *ticking.at_s])]
         return ticking.at_s
 
@@ -199,24 +213,45 @@ def ticks(monkeypatch):
 
 
 async def test_nothing_is_suspicious_so_ticks_come_once_an_interval(ticks):
-    assert await ticks(3, lambda: False) == [2.0, 4.0, 6.0]
+    assert await ticks(3, [False] * 3) == [20.0, 40.0, 60.0]
 
 
 async def test_what_is_suspicious_is_looked_at_half_an_interval_sooner(ticks):
-    suspicious = iter([False, True, False, True])
-    assert await ticks(5, lambda: next(suspicious)) == [2.0, 4.0, 5.0, 6.0, 8.0]
+    assert await ticks(5, [False, True, False, True]) == [20.0, 40.0, 50.0, 60.0, 80.0]
+
+
+async def test_a_look_waits_until_there_is_something_new_to_see(ticks):
+    at_s = await ticks(3, [True, False], news_at_s=32.5)
+    assert at_s == [20.0, 33.0, 40.0]
+
+
+async def test_there_is_no_look_shortly_before_an_interval_ends(ticks):
+    assert await ticks(3, [True] * 3, news_at_s=36.5) == [20.0, 40.0, 50.0]
 
 
 async def test_there_are_never_more_than_two_looks_in_an_interval(ticks):
-    assert await ticks(5, lambda: True) == [2.0, 3.0, 4.0, 5.0, 6.0]
+    assert await ticks(5, [True] * 5) == [20.0, 30.0, 40.0, 50.0, 60.0]
 
 
 async def test_a_tick_that_takes_half_an_interval_is_not_followed_by_a_sooner_one(ticks):
-    assert await ticks(3, lambda: True, takes_s=1.5) == [2.0, 4.0, 6.0]
+    assert await ticks(3, [True] * 3, takes_s=15.0) == [20.0, 40.0, 60.0]
 
 
 async def test_a_tick_longer_than_an_interval_skips_the_deadlines_it_missed(ticks):
-    assert await ticks(3, lambda: True, takes_s=3.0) == [2.0, 6.0, 10.0]
+    assert await ticks(3, [True] * 3, takes_s=30.0) == [20.0, 60.0, 100.0]
+
+
+async def test_there_is_news_of_a_suspect_once_it_has_answered_enough_for_a_percentile(make):
+    world = make()
+    await world.contend(ticks=1)
+    assert world.controller.has_young_suspicion()
+    assert not world.controller.has_news_of_it()
+    enough = world.settings.guards.min_requests
+    world.windows.add(world.batch("s1", 100.0, enough - 1))
+    world.windows.add(world.batch("s2", 10.0, enough))
+    assert not world.controller.has_news_of_it()
+    world.windows.add(world.batch("s1", 100.0, 1))
+    assert world.controller.has_news_of_it()
 
 
 async def test_a_slow_backend_is_suspicious_until_load_has_moved(make):

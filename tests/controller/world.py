@@ -147,8 +147,7 @@ class World:
         assert self.service.weights["s1"] < 100
         return dict(self.service.weights)
 
-    def batch(self, name: str, mean_ms: float) -> RequestBatch:
-        n = 400
+    def batch(self, name: str, mean_ms: float, n: int = 400) -> RequestBatch:
         return RequestBatch(
             names=(name,),
             backend=np.zeros(n, np.int32),

@@ -72,6 +72,18 @@ def test_backends_are_kept_apart_and_those_not_asked_for_are_left_out():
     assert (closed["s1"].t_x_ms, closed["s2"].t_x_ms) == (2.0, 10.0)
 
 
+def test_a_window_has_enough_when_it_would_have_a_percentile():
+    windows = RequestWindows(90.0, 3)
+    assert not windows.has_enough("s1")
+    windows.add(batch([1.0, 2.0, 3.0], failed=[False, False, True]))
+    assert not windows.has_enough("s1")
+    windows.add(batch([3.0, 4.0]))
+    assert windows.has_enough("s1")
+    assert not windows.has_enough("s2")
+    assert close(windows).t_x_requests == 4
+    assert not windows.has_enough("s1")
+
+
 def test_a_fast_error_does_not_make_a_backend_look_fast():
     windows = RequestWindows(50.0, 3)
     windows.add(batch([10.0, 0.1, 20.0, 0.1, 30.0], failed=[False, True, False, True, False]))
