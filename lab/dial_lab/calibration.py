@@ -132,10 +132,12 @@ def calibrate(
     Raises
     ------
     LabError
-        If the application does not answer, or a program ended before its time.
+        If the application does not answer, a program ended before its time, or somebody outside
+        the lab takes the resource.
     """
     cost = cost or resource.cost
     quiet_rps = saturation_rps(address, cost, seconds)
+    _require_quiet(resource, machine, quiet_rps, cost)
     if rho_bg is None:
         return Calibration(quiet_rps, quiet_rps)
     at_most_s = seconds + SETTLE_S
@@ -148,6 +150,19 @@ def calibrate(
         return Calibration(quiet_rps, contended_rps)
     finally:
         children.stop(neighbour)
+
+
+def _require_quiet(resource: Resource, machine: Machine, quiet_rps: float, cost: Cost) -> None:
+    at_most_ns = resource.slowest_quiet_ns
+    if at_most_ns is None:
+        return
+    unit_ns = cost.unit_ns(quiet_rps, machine.capacity_cores)
+    if unit_ns > at_most_ns:
+        raise LabError(
+            f"{resource.name}: somebody outside the lab takes it: with no neighbour started "
+            f"{machine.name} needs {unit_ns:.0f} ns of CPU time for one of its {cost.parameter}, "
+            f"{at_most_ns:g} at most is quiet; try again later, or end other programs"
+        )
 
 
 def calibrate_all(

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from dial.errors import LabError
 from dial_lab import calibration
 from dial_lab.addresses import Address
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources import Cost, Resource
+from dial_lab.resources.llc import LLC
 from dial_lab.scenarios import scenario
 from dial_lab.topology import Machine
 
@@ -69,3 +72,22 @@ def test_without_a_neighbour_every_machine_keeps_what_it_has(
     found, calls = measured("load", monkeypatch)
     assert len(calls) == 1
     assert found == (Calibration(200.0, 200.0),) * 3
+
+
+@pytest.mark.parametrize(("rps", "refused"), [(130.0, False), (60.0, True)])
+def test_a_calibration_with_somebody_elses_company_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rps: float, refused: bool
+) -> None:
+    # 0.9 of a core over 130 (60) requests of 300,000 loads are 23 (50) ns a load.
+    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: rps)
+    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    expected = (
+        pytest.raises(LabError, match="s1 needs 50 ns of CPU time for one")
+        if refused
+        else nullcontext()
+    )
+    with expected:
+        alone = calibration.calibrate(
+            Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=None
+        )
+        assert alone == Calibration(rps, rps)

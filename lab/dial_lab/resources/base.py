@@ -48,6 +48,16 @@ class Cost:
     fixed: str = ""
     new_connections: bool = True
 
+    def unit_ns(self, rps: float, cores: float) -> float:
+        """CPU time of a unit of the mean, ns, where ``rps`` such requests a second take ``cores``.
+
+        Examples
+        --------
+        >>> Cost("touches", 250_000.0).unit_ns(160.0, 0.8)
+        20.0
+        """
+        return 1e9 * cores / (rps * self.mean)
+
     def target(self, amount: int) -> str:
         """The request target that asks for ``amount``.
 
@@ -119,6 +129,13 @@ class Resource(Protocol):
     @property
     def victim_apart(self) -> bool:
         """Whether the first machine is the only one to be visited, and on a core of its own."""
+
+    @property
+    def slowest_quiet_ns(self) -> float | None:
+        """CPU time of a unit of a request's cost above which a machine's quiet is not quiet.
+
+        Somebody outside the lab takes the resource then; ``None`` where nobody can.
+        """
 
     def tenants(
         self, machines: Sequence[Machine], children: Children

@@ -90,6 +90,10 @@ class NetResource:
         """Each machine has a NIC of its own."""
         return False
 
+    @property
+    def slowest_quiet_ns(self) -> None:
+        """Nobody outside can be on it."""
+
     @contextmanager
     def tenants(
         self, machines: Sequence[Machine], children: Children
