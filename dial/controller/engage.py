@@ -152,11 +152,12 @@ def engage(
     settled = found.cause.is_own_doing or _looks_the_same(policy, look, found, suspicion.before)
     agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
+    dearer = _dearer_as_well(policy, found.cause, beside, siblings, look.row)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = suspicion.detected or (
         suspicion.likely
         and beside.intervals >= _LEAST_INTERVALS
-        and (far or (settled and agrees is not None))
+        and (far or (settled and (dearer or agrees is not None)))
     )
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
@@ -174,8 +175,9 @@ def engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif (far or beside.exceeds(least, _scale(policy, look, beside, found.cause))) and (
-        witness is beside or witness.exceeds(least)
+    elif dearer or (
+        (far or beside.exceeds(least, _scale(policy, look, beside, found.cause)))
+        and (witness is beside or witness.exceeds(least))
     ):
         return found, _contention(policy, suspicion.release, found, found.rho_bg, tick=tick)
     elif witness.shared:
@@ -234,14 +236,29 @@ def asked(policy: Policy, look: Look, release: Release | None, *, tick: int) -> 
     return _contention(policy, release, found, RhoBg(part, 0.0), tick=tick)
 
 
-def _agreeing(policy: Policy, beside: Comparison, by_rate: RhoBg | NoData) -> RhoBg | None:
-    """What the balancer's choice says, if T_x says it too, and one of the two is sure of it."""
-    if isinstance(by_rate, NoData):
+def _agreeing(policy: Policy, beside: Comparison, other: RhoBg | NoData) -> RhoBg | None:
+    """What another witness says, if T_x says it too, and one of the two is sure of it."""
+    if isinstance(other, NoData):
         return None
-    both, least = (beside.excess, by_rate), policy.guards.engage_rho_bg
+    both, least = (beside.excess, other), policy.guards.engage_rho_bg
     agree = all(one.mean >= max(least, _AGREES_DEVIATIONS * one.sd) for one in both)
     sure = any(one.mean >= SURE_ALONE_DEVIATIONS * one.sd for one in both)
-    return by_rate if agree and sure else None
+    return other if agree and sure else None
+
+
+def _dearer_as_well(
+    policy: Policy, cause: Cause, beside: Comparison, siblings: Siblings, row: int
+) -> bool:
+    """Whether its requests cost more CPU time than its siblings' too, where the cache is accused.
+
+    The two witnesses are of different things, so that each need not be as sure as T_x alone.
+    """
+    if cause is not Cause.LLC:
+        return False
+    by_cpu_time = siblings.by_cpu_time(row)
+    if isinstance(by_cpu_time, NoData) or by_cpu_time.shared:
+        return False
+    return _agreeing(policy, beside, by_cpu_time.excess) is not None
 
 
 def _far_slower(policy: Policy, beside: Comparison, agrees: RhoBg | None) -> bool:

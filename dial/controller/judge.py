@@ -30,6 +30,9 @@ from dial.detector import Signal
 from dial.estimator import learn_peak, peak_rps
 from dial.types import Cause, NoData
 
+_DEARER_INTERVALS = (1, 2)
+"""Of a strong neighbour the newest says enough, of a weak one the two that load is moved after."""
+
 
 def judge(
     policy: Policy, backends: Backends, looks: Looks, *, tick: int, quiet: bool
@@ -45,14 +48,18 @@ def judge(
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
     known, signal = _detect(policy, backends.known, looks, learn=quiet)
+    names, contentions = backends.names, dict(backends.contentions)
+    contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
+    history = known.history.then(looks.read)
+    groups = ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile))
+    dearer = _dearer(policy, looks, groups, where=~contended)
+    signal = signal.but(above=signal.above | dearer, likely=signal.likely | dearer)
     peak = looks.peak_rps
     if quiet:
         known, peak = _learn(policy, known, looks, where=signal.calm)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
-    names, contentions = backends.names, dict(backends.contentions)
-    contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
-    at_ease = signal.calm & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
+    at_ease = signal.calm & ~dearer & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
     uneasy_intervals = np.minimum(
         known.uneasy_intervals + np.where(contended, 0, 1), WINDOW_INTERVALS
     )
@@ -60,12 +67,11 @@ def judge(
     at_ease_again = {names[row] for row in np.flatnonzero(at_ease)} if backends.suspects else set()
     suspects = {n: cause for n, cause in backends.suspects.items() if n not in at_ease_again}
     releases = dict(backends.releases)
-    history = known.history.then(looks.read)
 
     # Of this interval alone: what was before says nothing of whether a neighbour is still there.
     slower = looks.seen.windows["t_x_ms"] > signal.upper_ms
     siblings = Siblings(
-        ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile)),
+        groups,
         unlikely=np.flatnonzero(signal.above & ~signal.likely & ~contended),
         likely=np.flatnonzero(signal.likely & ~contended),
         intervals=uneasy_intervals.copy(),
@@ -160,6 +166,26 @@ def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple
     rates = known.rates.calmed(np.isnan(given.residual))
     rates, witness = policy.cusum.watch(rates, given.residual, given.requests, learn=learn)
     return known.but(rates=rates), signal.beside(witness)
+
+
+def _dearer(policy: Policy, looks: Looks, groups: ControlGroups, where: Bools) -> Bools:
+    """Whose requests surely cost more CPU time than usual, and than their siblings', (n,).
+
+    A neighbour in the cache shows by that at once, and by T_x seconds later where there is little
+    load: CPU times of 1.5 times the usual left T90 within what is expected at most for 6 s, 28 ms
+    where it had been 17.  It is reason to ask, not to move load: that takes T_x (:func:`engage`);
+    and to go on learning, for requests may be dearer for good.
+    """
+    dearer = np.zeros(where.size, np.bool_)
+    if policy.strategies.detect == "band":
+        return dearer
+    least = policy.guards.engage_rho_bg
+    rows = np.flatnonzero(where & (1.0 - 1.0 / looks.read.slowdown >= least))
+    for intervals in _DEARER_INTERVALS:
+        beside = groups.by_cpu_time(rows, np.full(rows.size, intervals))
+        surely = (not isinstance(one, NoData) and one.exceeds(least) for one in beside)
+        dearer[rows] |= np.fromiter(surely, np.bool_, rows.size)
+    return dearer
 
 
 def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:

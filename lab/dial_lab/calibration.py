@@ -21,6 +21,10 @@ from dial_lab.scenarios import Scenario
 from dial_lab.topology import Machine
 
 _CLIENTS = 8
+_LEAST_PART = 0.5
+"""Of what a neighbour was told to take of something that others are at as well.  Of the cache it
+took nothing in one of ten runs, and a run beside nobody says nothing of a controller."""
+
 SETTLE_S = 0.7
 """A neighbour needs a moment to get going."""
 
@@ -132,8 +136,8 @@ def calibrate(
     Raises
     ------
     LabError
-        If the application does not answer, a program ended before its time, or somebody outside
-        the lab takes the resource.
+        If the application does not answer, a program ended before its time, somebody outside the
+        lab takes the resource, or the neighbour does not.
     """
     cost = cost or resource.cost
     quiet_rps = saturation_rps(address, cost, seconds)
@@ -147,9 +151,16 @@ def calibrate(
         contended_rps = saturation_rps(address, cost, seconds)
         # A neighbour that could not even start would pass for one that takes nothing.
         children.check()
-        return Calibration(quiet_rps, contended_rps)
     finally:
         children.stop(neighbour)
+    found = Calibration(quiet_rps, contended_rps)
+    if resource.slowest_quiet_ns is not None and found.rho_bg < _LEAST_PART * rho_bg:
+        raise LabError(
+            f"{resource.name}: the neighbour of {machine.name} takes {found.rho_bg:.2f} of it "
+            f"where {rho_bg:.2f} were asked for, {_LEAST_PART * rho_bg:.2f} is the least; "
+            "try again later"
+        )
+    return found
 
 
 def _require_quiet(resource: Resource, machine: Machine, quiet_rps: float, cost: Cost) -> None:

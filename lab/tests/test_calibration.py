@@ -91,3 +91,27 @@ def test_a_calibration_with_somebody_elses_company_is_refused(
             Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=None
         )
         assert alone == Calibration(rps, rps)
+
+
+@pytest.mark.parametrize(("left_rps", "refused"), [(70.0, False), (120.0, True)])
+def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_rps: float, refused: bool
+) -> None:
+    # Of 0.7 at least 0.35: 70 requests a second left of 130 are 0.46 taken, 120 are 0.08.
+    rps = iter([130.0, 130.0, left_rps])
+    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: next(rps))
+    monkeypatch.setattr(type(LLC), "start_neighbour", lambda *_: None)
+    monkeypatch.setattr(Children, "stop", lambda *_: None)
+    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    expected = (
+        pytest.raises(
+            LabError, match=r"the neighbour of s1 takes 0\.08 of it where 0\.70 were asked"
+        )
+        if refused
+        else nullcontext()
+    )
+    with expected:
+        found = calibration.calibrate(
+            Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=0.7
+        )
+        assert found == Calibration(130.0, left_rps)

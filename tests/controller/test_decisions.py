@@ -17,8 +17,8 @@ format 1.
     rho_bg was told any more of the interval in which something of one's own begins; when it took
     three intervals, not two, for a neighbour to have gone; when the time to connect was no
     symptom any more of a neighbour on the link being there still; when a backend without a T_x
-    in the interval before was not far slower for two intervals; and when a clear cause was named in
-    the interval in which load moves at once.)
+    in the interval before was not far slower for two intervals; when a clear cause was named in the
+    interval in which load moves at once; and when dearer requests were a reason to ask.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

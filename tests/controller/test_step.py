@@ -358,6 +358,50 @@ def test_heavier_requests_veto_the_cache_by_the_cpu_time_of_the_siblings(service
     assert verdict(plan, "s1").cause is Cause.LOAD
 
 
+def observed(service, noise):
+    """The plan for an interval whose T90 is so many times the usual one, by backend."""
+    service.state, plan = step(service.policy, service.state, service.observe(noise))
+    return plan
+
+
+def restless(service, ticks):
+    """T90 is half of the usual one or nearly twice as long: up to four times it is expected."""
+    for tick in range(ticks):
+        even, odd = (0.5, 1.8) if tick % 2 else (1.8, 0.5)
+        observed(service, {"s1": even, "s2": odd, "s3": even})
+
+
+def test_a_cache_is_found_by_dearer_requests_while_t_x_is_within_what_is_expected(service):
+    restless(service, 30)
+    service.cache_rho_bg["s1"] = 0.5
+    slower = {"s1": 0.45, "s2": 0.7, "s3": 0.7}
+    first = observed(service, slower)
+    t_x_ms = service.observe(slower).backends[0].window.t_x_ms
+    assert t_x_ms < verdict(first, "s1").expected_t_x_ms
+    assert "looks like llc; so far that is not enough" in verdict(first, "s1").evidence
+    assert service.state.backends.suspects["s1"].cause is Cause.LLC
+    assert verdict(observed(service, slower), "s1").cause is Cause.LLC
+
+
+def test_dearer_requests_that_take_no_longer_than_the_siblings_move_no_load(service):
+    restless(service, 30)
+    service.cache_rho_bg["s1"] = 0.4
+    for _ in range(10):
+        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
+        assert plan.changes == ()
+    assert verdict(plan, "s1").cause is Cause.NONE
+
+
+def test_requests_that_are_dearer_for_good_become_the_usual_ones(make_service):
+    service = make_service()
+    restless(service, 30)
+    service.cache_rho_bg["s1"] = 0.3
+    for tick in range(600):
+        plan = observed(service, {"s1": 0.4 + 0.01 * (tick % 2), "s2": 1.0, "s3": 1.0})
+    assert "s1" not in service.state.backends.suspects
+    assert len(verdict(plan, "s1").evidence) == 1
+
+
 def test_a_sibling_without_requests_witnesses_nothing(make_service):
     """Of two backends the idle one's CPU time, its agent's own, is not that of a request."""
     service = make_service(names=("s1", "s2"), configured={"s1": 100, "s2": 0})
