@@ -27,7 +27,7 @@ from dial.optimizer import (
     shares_of_weights,
     tail_optimal_shares,
 )
-from dial.optimizer.weights import ideal_weights
+from dial.optimizer.weights import drawn_weights, ideal_weights
 from dial.seen import Seen
 from dial.types import Action, Observation, WeightKind, WeightMeaning
 
@@ -197,9 +197,7 @@ def split_load(
     if even and np.array_equal(shares, base):
         weights = configured
     else:
-        ideal = ideal_weights(
-            shares, meaning, target.throughput_per_s, arrivals.peak_per_s, aim=target.shares
-        )
+        ideal = _ideal_weights(pool, shares, target, meaning, arrivals.peak_per_s)
         weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
         dict(zip(pool.names, shares.tolist(), strict=True)),
@@ -208,6 +206,17 @@ def split_load(
     )
     wanted = _with_probes(policy, wanted, contentions, observation)
     return _wanting(wanted, seen, action, reason)
+
+
+def _ideal_weights(
+    pool: _Pool, shares: Floats, target: _Target, meaning: WeightMeaning, peak_per_s: float
+) -> Floats:
+    """(n,) in any scale; ``shares`` are a step towards those of the target, or these."""
+    if meaning.draws_many and pool.contended.any():
+        throughput_per_s = target.throughput_per_s
+        rho = 1.0 if throughput_per_s is None else peak_per_s / float(throughput_per_s.sum())
+        return drawn_weights(pool.base, pool.left, rho, meaning.draws)
+    return ideal_weights(shares, meaning, target.throughput_per_s, peak_per_s, aim=target.shares)
 
 
 def not_ours(seen: Seen, action: Action, reason: str) -> LoadSplit:

@@ -5,7 +5,7 @@ Problem
     policy, and weights are small integers.
 
 Formula, by :class:`~dial.types.WeightKind`
-    REQUESTS (round robin), DRAW (random)
+    REQUESTS (round robin), DRAW (random) of few
         weight ~ share.
     REQUESTS with a bias b (Envoy's least request with unequal weights)
         Shares go by weight / (requests in flight + 1)^b, so weight ~ share x (in flight + 1)^b.
@@ -21,6 +21,19 @@ Formula, by :class:`~dial.types.WeightKind`
         backend i holds a p_i / (r_i - a p_i) requests, and one more is
         r_i / (r_i - a p_i): that is the weight.  With Lemma 1's shares it comes to
         sqrt(r_i), whatever the load.  Here, too, p is the share that is aimed at.
+    DRAW of many (:attr:`~dial.types.WeightMeaning.draws_many`)
+        Who is drawn and has the fewest requests in flight for its weight takes the request.  With
+        weight ~ r_i that comes near the shortest expected delay among those that are busy.  Among
+        those that are idle all tie, and who is drawn more often wins: to a slow one go too many
+        for what it can do.  A smaller weight keeps them away, and is wrong among the busy; so it
+        depends on which of the two a request meets more often:
+
+            weight ~ c_i (1 - rho_bg,i)^g,      g = min(max(_STEEP (1 - rho), 1), _STEEPEST),
+
+        with rho = a / sum r, and c_i as configured: a power of throughputs that are known to 10 %
+        would set backends apart that are alike.  A weight is never so small that its backend is
+        drawn for fewer than ``_LEAST_DRAWN`` of the requests: it has to show when its neighbour is
+        gone.
 
     Integers by the method of largest remainders: each gets the whole part of its quota,
     and the units left over go to the largest fractions.  The error of a weight is below
@@ -28,7 +41,11 @@ Formula, by :class:`~dial.types.WeightKind`
 
 Source
     Balinski and Young, "Fair Representation" (largest remainders); HAProxy's and Envoy's
-    documentation for what a weight means.
+    documentation for what a weight means.  The exponent under DRAW is our own: three backends, one
+    of which has 0.2 to 0.7 of its throughput left, simulated (Poisson arrivals, exponential
+    service) with random(32) at rho = 0.25, 0.5, 0.75 and 0.85.  Of the exponents 1, 1.5, 2, 2.5, 3
+    and 4 the best for P90 are 4, 3, 1 to 1.5 and 1, and come within 5 % of the shortest expected
+    delay's (decision 43).
 """
 
 from __future__ import annotations
@@ -48,6 +65,13 @@ _MOST_RHO = 0.8
 """The relative error of 1 / (1 - rho) is rho / (1 - rho) times that of the throughput: here four
 times, and an estimate that is 10 % wrong is the most that can be hoped for."""
 
+_STEEP, _STEEPEST = 5.5, 4.0
+"""See the source, above."""
+
+_LEAST_DRAWN = 1.0 / 3.0
+"""A backend at a fifth of its pace is idle, and the two others busy, for 5 % of the requests at a
+quarter of the load: it gets some 2 % of them, of what was its third."""
+
 
 def concurrency_weights(
     shares: NDArray[np.float64], throughput_per_s: NDArray[np.float64], arrival_per_s: float
@@ -63,6 +87,25 @@ def concurrency_weights(
     if np.any(spare_per_s <= 0.0):
         raise ValueError("a share exceeds its backend's throughput: requests in flight diverge")
     return np.asarray(throughput_per_s / spare_per_s, dtype=np.float64)
+
+
+def drawn_weights(
+    configured: NDArray[np.float64], left: NDArray[np.float64], rho: float, draws: int
+) -> NDArray[np.float64]:
+    """Weights, (n,), in any scale, where many backends are drawn and the least busy one is taken.
+
+    Parameters
+    ----------
+    configured : (n,) the balancer's own weights, in any scale.
+    left : (n,) part of each backend's throughput that a neighbour leaves, in (0, 1].
+    rho : requests/s of the service over what all its backends can serve now; 1 if not known.
+    draws : backends drawn for a request.
+    """
+    steepness = min(max(_STEEP * (1.0 - rho), 1.0), _STEEPEST)
+    weights = configured * left**steepness
+    # A part w of the weights is drawn by 1 - (1 - w)^draws of the requests.
+    least = (1.0 - (1.0 - _LEAST_DRAWN) ** (1.0 / draws)) * float(weights.sum())
+    return np.asarray(np.maximum(weights, np.minimum(configured, least)), dtype=np.float64)
 
 
 def ideal_weights(

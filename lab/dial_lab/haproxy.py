@@ -19,6 +19,7 @@ from dial.errors import BalancerError, LabError
 from dial_haproxy.config import snippet
 from dial_haproxy.options import Address as SocketAddress
 from dial_haproxy.runtime import RuntimeClient
+from dial_haproxy.state import draws_of
 from dial_lab.addresses import Address, wait_for_port
 from dial_lab.loadgen import SERVED_BY
 from dial_lab.processes import Children
@@ -47,8 +48,9 @@ class Balancer:
     port: int
     socket: Path
 
-    def adapter_settings(self, log_port: int, *, new_connections: bool) -> str:
+    def adapter_settings(self, log_port: int, balance: str, *, new_connections: bool) -> str:
         """The ``[adapter]`` table of its controller, which takes the log on ``log_port``."""
+        draws = draws_of(balance)
         # A JSON string is a TOML basic string too, with the same escapes.
         return f"""\
 [adapter]
@@ -58,6 +60,7 @@ name = "haproxy"
 socket = {json.dumps(str(self.socket))}
 log = "tcp://127.0.0.1:{log_port}"
 new_connections = {json.dumps(new_connections)}
+{f"draws = {draws}" if draws else ""}
 """
 
 

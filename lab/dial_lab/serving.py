@@ -143,7 +143,7 @@ def _start_haproxy(
         rival_variables=_variables(pool, policy) if policy.rival else {},
     )
     haproxy.start(children, directory, text, balancer, pool.harness_cores)
-    return balancer.adapter_settings(feed_port, new_connections=new_connections)
+    return balancer.adapter_settings(feed_port, policy.balance, new_connections=new_connections)
 
 
 def _start_envoy(

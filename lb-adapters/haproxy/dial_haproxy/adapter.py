@@ -72,7 +72,7 @@ class HAProxyAdapter:
             stats = state.parse_stats(stat_text, self._service)
         if stats is None:
             raise BalancerRefused(f"'{self._show_stat()}' does not show backend {self._service!r}")
-        return state.combine(self._service, info, servers, stats)
+        return state.combine(self._service, info, servers, stats, draws=self.options.draws)
 
     async def apply(self, weights: Mapping[str, int], *, version: int) -> ApplyReport:
         """Write the weights that differ in one exchange, then read all of them back.

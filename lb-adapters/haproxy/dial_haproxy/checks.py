@@ -17,7 +17,7 @@ from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import read_files
 from dial_haproxy.cfg.running import Running, addresses, compare
 from dial_haproxy.cfg.sections import Config, parse
-from dial_haproxy.cfg.service import BEST, MEANINGS, SOONER
+from dial_haproxy.cfg.service import SOONER, meant
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
@@ -138,7 +138,7 @@ def _service(service: str, text: str) -> tuple[dict[str, state.Server], list[Fin
 
 def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Finding]:
     try:
-        meaning = state.weight_meaning(service, stats.algorithm)
+        meaning = state.weight_meaning(service, stats.algorithm, options.draws)
     except BalancerError as error:
         return [
             _error(
@@ -149,10 +149,10 @@ def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Findi
     findings = [
         _ok(
             f"backend {service!r}: balance {state.algorithm_name(stats.algorithm)}; a weight is "
-            f"{MEANINGS[meaning.kind]}"
+            f"{meant(meaning)}"
         )
     ]
-    if not options.config_file and state.algorithm_name(stats.algorithm) != BEST:
+    if not options.config_file and not meaning.draws_many:
         findings.append(Finding(Severity.NOTE, f"backend {service!r}: {SOONER}"))
     reused = sum(row.get("reuse", 0) for row in stats.servers.values())
     if options.new_connections and reused:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from dial.errors import BalancerRefused, UnknownService
 from dial.types import BalancerState, ServerState, WeightKind, WeightMeaning
-from dial_haproxy.options import NAME
+from dial_haproxy.options import DEFAULT_DRAWS, NAME
 
 MIN_VERSION = (2, 4)
 """First with a ring that sends raw lines over TCP and shows its start time."""
@@ -205,8 +205,8 @@ def _table(text: str) -> list[dict[str, str]]:
     return [dict(zip(header, row, strict=False)) for row in rows]
 
 
-def weight_meaning(service: str, algorithm: str) -> WeightMeaning:
-    """What a weight means under ``balance ALGORITHM``.
+def weight_meaning(service: str, algorithm: str, draws: int) -> WeightMeaning:
+    """What a weight means under ``balance ALGORITHM``, ``random(draws)`` if it is random.
 
     Raises
     ------
@@ -220,7 +220,29 @@ def weight_meaning(service: str, algorithm: str) -> WeightMeaning:
             f"backend {service!r} uses balance {algorithm[:80]!r}: {why}; allowed are "
             "roundrobin, leastconn and random"
         )
-    return WeightMeaning(kind=kind, minimum=1, maximum=MAX_WEIGHT, zero_drains=True, probe=_PROBE)
+    return WeightMeaning(
+        kind=kind,
+        minimum=1,
+        maximum=MAX_WEIGHT,
+        zero_drains=True,
+        probe=_PROBE,
+        draws=draws if kind is WeightKind.DRAW else 1,
+    )
+
+
+def draws_of(balance: str) -> int | None:
+    """N of ``random(N)``, the argument of ``balance``; 2 if it has none; ``None`` of another.
+
+    Examples
+    --------
+    >>> draws_of("random(32)"), draws_of("random"), draws_of("leastconn")
+    (32, 2, None)
+    """
+    name, _, argument = balance.partition("(")
+    if name != "random":
+        return None
+    number = argument.rstrip(")")
+    return int(number) if number.isascii() and number.isdecimal() else DEFAULT_DRAWS
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -228,7 +250,9 @@ def algorithm_name(algorithm: str) -> str:
     return "random" if algorithm == "unknown" else algorithm
 
 
-def combine(service: str, info: Info, servers: Mapping[str, Server], stats: Stats) -> BalancerState:
+def combine(
+    service: str, info: Info, servers: Mapping[str, Server], stats: Stats, *, draws: int
+) -> BalancerState:
     """One reading out of the three answers.
 
     Raises
@@ -236,7 +260,7 @@ def combine(service: str, info: Info, servers: Mapping[str, Server], stats: Stat
     BalancerRefused
         If the algorithm is one whose weights are of no use.
     """
-    meaning = weight_meaning(service, stats.algorithm)
+    meaning = weight_meaning(service, stats.algorithm, draws)
     states = []
     for name, server in servers.items():
         count = stats.servers.get(name, {})

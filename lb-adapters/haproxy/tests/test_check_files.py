@@ -93,6 +93,7 @@ def test_nothing_has_to_change_where_all_is_right():
     (note,) = [f for f in findings if f.severity is Severity.NOTE]
     assert 'service = "app"' in note.settings
     assert 'socket = "/run/haproxy/dial.sock"\nlog = "tcp://127.0.0.1:5140"' in note.settings
+    assert "\ndraws = 32\n" in note.settings
 
 
 def test_each_broken_line_is_named_and_the_rest_is_still_looked_at(haproxy_check):
@@ -200,7 +201,13 @@ def test_an_algorithm_with_weights_is_left_alone(algorithm):
 
 @pytest.mark.parametrize(
     ("balance", "said"),
-    [("", True), ("roundrobin", True), ("random(2)", True), ("leastconn", False)],
+    [
+        ("", True),
+        ("roundrobin", True),
+        ("random(2)", True),
+        ("leastconn", True),
+        ("random(32)", False),
+    ],
 )
 def test_a_better_algorithm_is_recommended_and_not_put_in(balance, said):
     line = f"    balance {balance}\n" if balance else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dial.adapter import Finding
 from dial.errors import BalancerRefused
-from dial.types import WeightKind
+from dial.types import WeightKind, WeightMeaning
 from dial_haproxy import state
 from dial_haproxy.cfg.findings import error, in_doubt, note, ok, warning
 from dial_haproxy.cfg.lines import Line
@@ -18,19 +18,25 @@ DEFAULT_ALGORITHM = "roundrobin"
 
 DEFAULT_MODE = "tcp"
 
-MEANINGS = {
+_MEANINGS = {
     WeightKind.REQUESTS: "a share of the requests",
     WeightKind.CONCURRENCY: "a share of the requests in flight",
     WeightKind.DRAW: "the probability of being drawn",
 }
+_OF_MANY = (
+    "a share of the requests in flight, and the probability of being drawn among idle servers"
+)
 _SUGGESTED = {"static-rr": "roundrobin"}
-BEST = "leastconn"
+_ELSE_SUGGESTED = "leastconn"
+"""Needs nothing of DIAL's options, and is the second best."""
+BEST_DRAWS = 32
 
 SOONER = (
-    f"balance {BEST} serves requests sooner than any other, with DIAL's weights too: it spares a "
-    "slow server before DIAL has found out why it is slow"
+    f"balance random({BEST_DRAWS}), with draws = {BEST_DRAWS} in DIAL's options, serves requests "
+    "soonest: like leastconn it spares a slow server before DIAL has found out why it is slow, and "
+    "DIAL's weights move more there"
 )
-"""Of the algorithms that weights work with; simulated and measured in decision 35."""
+"""Of the algorithms that weights work with; simulated and measured in decision 43."""
 
 
 def services(config: Config) -> list[Section]:
@@ -95,8 +101,14 @@ def algorithm_line(section: Section) -> Line | None:
     return lines[-1] if lines else None
 
 
-def check_algorithm(section: Section) -> Iterator[Finding]:
-    """Whether weights move load under the ``balance`` in force."""
+def draws(section: Section) -> int | None:
+    """N of the ``random(N)`` in force; ``None`` if that is not sure, or it is another."""
+    line = algorithm_line(section)
+    return None if line is None or not section.certain(line) else state.draws_of(line.texts[1])
+
+
+def check_algorithm(section: Section, expected_draws: int | None) -> Iterator[Finding]:
+    """Whether weights move load under the ``balance`` in force, as DIAL's options have it."""
     line = algorithm_line(section)
     if line is None:
         yield ok(
@@ -110,9 +122,9 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
         return
     algorithm = line.texts[1].partition("(")[0]
     try:
-        meaning = state.weight_meaning(section.name, algorithm)
+        meaning = state.weight_meaning(section.name, algorithm, draws(section) or 1)
     except BalancerRefused as refused:
-        statement = f"balance {_SUGGESTED.get(algorithm, BEST)}"
+        statement = f"balance {_SUGGESTED.get(algorithm, _ELSE_SUGGESTED)}"
         own = section.has(line)
         yield error(
             line if own else section.header,
@@ -121,9 +133,21 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
             fix=_instead(algorithm),
         )
     else:
-        yield ok(line, f"{section}: {line.statement}; a weight is {MEANINGS[meaning.kind]}")
-        if meaning.kind is not WeightKind.CONCURRENCY:
+        yield ok(line, f"{section}: {line.statement}; a weight is {meant(meaning)}")
+        if meaning.draws not in (1, expected_draws or meaning.draws):
+            yield warning(
+                line,
+                f"{section}: {line.statement}, but DIAL's option draws is {expected_draws}: its "
+                "weights are for another algorithm",
+                fix=f"draws = {meaning.draws} in DIAL's configuration",
+            )
+        if not meaning.draws_many:
             yield note(line, f"{section}: {SOONER}")
+
+
+def meant(meaning: WeightMeaning) -> str:
+    """What a weight is, in words."""
+    return _OF_MANY if meaning.draws_many else _MEANINGS[meaning.kind]
 
 
 def _instead(algorithm: str) -> str:
