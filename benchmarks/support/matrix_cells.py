@@ -18,7 +18,8 @@ STRONG = 0.2
 """At the middle load too."""
 
 OURS = ("dial",)
-HAPROXY = ("roundrobin", "leastconn", "random2")
+HAPROXY = ("roundrobin", "leastconn", "random2", "random32")
+"""The last is what ours stands on."""
 REFERENCES = ("dial-paper", "oracle")
 RIVALS = ("peak-ewma", "prequal", "knapsack", "ice")
 """Written anew from what their authors publish."""

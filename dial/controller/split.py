@@ -197,7 +197,9 @@ def split_load(
     if even and np.array_equal(shares, base):
         weights = configured
     else:
-        ideal = _ideal_weights(pool, shares, target, meaning, arrivals.peak_per_s)
+        ideal = _ideal_weights(
+            policy, pool, shares, target, meaning=meaning, peak_per_s=arrivals.peak_per_s
+        )
         weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
         dict(zip(pool.names, shares.tolist(), strict=True)),
@@ -209,14 +211,21 @@ def split_load(
 
 
 def _ideal_weights(
-    pool: _Pool, shares: Floats, target: _Target, meaning: WeightMeaning, peak_per_s: float
+    policy: Policy,
+    pool: _Pool,
+    shares: Floats,
+    target: _Target,
+    *,
+    meaning: WeightMeaning,
+    peak_per_s: float,
 ) -> Floats:
-    """(n,) in any scale; ``shares`` are a step towards those of the target, or these."""
+    """(n,) in any scale; ``shares`` are the target's, or a step towards them."""
+    throughput_per_s = target.throughput_per_s
     if meaning.draws_many and pool.contended.any():
-        throughput_per_s = target.throughput_per_s
         rho = 1.0 if throughput_per_s is None else peak_per_s / float(throughput_per_s.sum())
-        return drawn_weights(pool.base, pool.left, rho, meaning.draws)
-    return ideal_weights(shares, meaning, target.throughput_per_s, peak_per_s, aim=target.shares)
+        floor = floor_share(policy.guards.floor_share, len(pool.names), policy.percentile)
+        return drawn_weights(pool.base, pool.left, rho, draws=meaning.draws, floor=floor)
+    return ideal_weights(shares, meaning, throughput_per_s, peak_per_s, aim=target.shares)
 
 
 def not_ours(seen: Seen, action: Action, reason: str) -> LoadSplit:

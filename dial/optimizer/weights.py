@@ -31,9 +31,9 @@ Formula, by :class:`~dial.types.WeightKind`
             weight ~ c_i (1 - rho_bg,i)^g,      g = min(max(_STEEP (1 - rho), 1), _STEEPEST),
 
         with rho = a / sum r, and c_i as configured: a power of throughputs that are known to 10 %
-        would set backends apart that are alike.  A weight is never so small that its backend is
-        drawn for fewer than ``_LEAST_DRAWN`` of the requests: it has to show when its neighbour is
-        gone.
+        would set backends apart that are alike.  A backend has to show when its neighbour is gone,
+        so its weight is not below the floor share, or, where that is less, what draws it for
+        ``_LEAST_DRAWN`` of the requests.
 
     Integers by the method of largest remainders: each gets the whole part of its quota,
     and the units left over go to the largest fractions.  The error of a weight is below
@@ -90,7 +90,12 @@ def concurrency_weights(
 
 
 def drawn_weights(
-    configured: NDArray[np.float64], left: NDArray[np.float64], rho: float, draws: int
+    configured: NDArray[np.float64],
+    left: NDArray[np.float64],
+    rho: float,
+    *,
+    draws: int,
+    floor: float,
 ) -> NDArray[np.float64]:
     """Weights, (n,), in any scale, where many backends are drawn and the least busy one is taken.
 
@@ -100,11 +105,13 @@ def drawn_weights(
     left : (n,) part of each backend's throughput that a neighbour leaves, in (0, 1].
     rho : requests/s of the service over what all its backends can serve now; 1 if not known.
     draws : backends drawn for a request.
+    floor : least part of all weights that a backend is to have, unless less will do.
     """
     steepness = min(max(_STEEP * (1.0 - rho), 1.0), _STEEPEST)
     weights = configured * left**steepness
     # A part w of the weights is drawn by 1 - (1 - w)^draws of the requests.
-    least = (1.0 - (1.0 - _LEAST_DRAWN) ** (1.0 / draws)) * float(weights.sum())
+    will_do = 1.0 - (1.0 - _LEAST_DRAWN) ** (1.0 / draws)
+    least = min(floor, will_do) * float(weights.sum())
     return np.asarray(np.maximum(weights, np.minimum(configured, least)), dtype=np.float64)
 
 

@@ -31,14 +31,17 @@ _COLOURS = {
     "leastconn": "#0072B2",
     "random2": "#CC79A7",
     "dial": "#009E73",
-    "dial-roundrobin": "#56B4E9",
+    "dial-leastconn": "#56B4E9",
+    "dial-roundrobin": "#999999",
     "dial-paper": "#E69F00",
 }
 _NAMES = {
     "roundrobin": "round robin",
     "leastconn": "least connections",
     "random2": "random of two",
+    "random32": "random of 32",
     "dial": "DIAL",
+    "dial-leastconn": "DIAL on least connections",
     "dial-roundrobin": "DIAL on round robin",
     "dial-paper": "DIAL (paper, 10 s)",
 }

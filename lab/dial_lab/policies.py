@@ -104,6 +104,7 @@ POLICIES = {
         Policy("roundrobin", "roundrobin", "ROUND_ROBIN"),
         Policy("leastconn", "leastconn", ""),
         Policy("random2", "random(2)", ""),
+        Policy("random32", "random(32)", ""),
         Policy("leastrequest", "", "LEAST_REQUEST"),
         Policy("cswrr", "", LOAD_REPORTS),
         Policy("dial", "random(32)", "ROUND_ROBIN", interval_s=1.0),

@@ -520,6 +520,22 @@ def test_under_leastconn_the_weights_are_for_requests_in_flight(make_service):
     assert 0.4 < weights["s1"] / weights["s2"] < 0.9
 
 
+def test_where_many_are_drawn_the_victim_has_a_steep_weight_and_is_taken_back(make_service):
+    meaning = WeightMeaning(WeightKind.DRAW, minimum=1, maximum=256, zero_drains=True, draws=32)
+    service = make_service(meaning=meaning)
+    service.run(20)
+    service.rho_bg["s1"] = 0.5
+    service.run(2)
+    # Half of it is left, and the load is below 0.8: less than the half, and none is drained.
+    assert 0.05 < service.weights["s1"] / service.weights["s2"] < 0.4
+    service.run(20)
+    assert service.weights["s1"] > 0
+    assert service.weights["s2"] == pytest.approx(service.weights["s3"], abs=1)
+    service.rho_bg["s1"] = 0.0
+    service.run(60)
+    assert service.weights == {"s1": 100, "s2": 100, "s3": 100}
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(["s1", "s2", "s3"])))
 def test_permuting_the_backends_permutes_the_plan(service, order):
     service.rho_bg["s1"] = 0.5

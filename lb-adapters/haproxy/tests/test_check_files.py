@@ -215,6 +215,22 @@ def test_a_better_algorithm_is_recommended_and_not_put_in(balance, said):
     assert [f.edits for f in notes] == [()] * said
 
 
+@pytest.mark.parametrize(
+    ("balance", "draws", "said"),
+    [
+        ("random(32)", 2, "balance random(32), but DIAL's option draws is 2"),
+        ("random", 32, "balance random, but DIAL's option draws is 32"),
+        ("random(32)", 32, ""),
+        ("leastconn", 32, ""),
+    ],
+)
+def test_draws_that_are_not_those_of_the_file_are_a_warning(balance, draws, said):
+    text = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}    balance {balance}\n"
+    findings = findings_of(text, "app", socket="/run/s", log="file:/l", draws=draws)
+    found = [w for w in warnings(findings) if "option draws" in w]
+    assert [said in w for w in found] == [True] * bool(said)
+
+
 def test_an_inherited_algorithm_is_overridden_not_changed_for_all():
     text = f"{GLOBAL}{HTTP}    balance source\n{FRONTEND}{BACKEND}backend other\n"
     new = mended(text, findings_of(text))

@@ -132,6 +132,13 @@ async def test_the_algorithm_says_what_a_weight_means(fake, algorithm, kind):
     assert (await make(fake).read()).meaning.kind is kind
 
 
+@pytest.mark.parametrize(("draws", "many"), [(2, False), (32, True)])
+async def test_random_draws_as_many_as_the_options_say(fake, draws, many):
+    fake.algorithm = "unknown"
+    meaning = (await make(fake, draws=draws).read()).meaning
+    assert (meaning.draws, meaning.draws_many) == (draws, many)
+
+
 @pytest.mark.parametrize("algorithm", ["static-rr", "first", "source", "uri", "hash"])
 async def test_an_algorithm_without_use_for_weights_is_refused_with_the_reason(fake, algorithm):
     fake.algorithm = algorithm
