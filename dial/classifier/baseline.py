@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dial.classifier.metrics import LINES, MEANS, Metrics
+from dial.classifier.metrics import LEAST_CORES, LINES, MEANS, Metrics
 from dial.columns import Bools, Columns, Floats
+
+_OF_RUNNING = [MEANS.index(name) for name in ("cpu_wait", "cpu_wait_squared")]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,9 +106,12 @@ class QuietBaseline(Columns):
         explained = np.array([now[name] for name in LINES]).T
         others = np.array([now[name] for name in MEANS]).T
         n = now.served_per_s[:, None]
+        known = where[:, None] & ~np.isnan(others)
+        # Who does not run does not wait: that is no reference for the time when it does.
+        known[:, _OF_RUNNING] &= (now["cpu_time"] >= LEAST_CORES)[:, None]
         return QuietBaseline(
             self.lines.learn(n, explained, fade, where[:, None] & ~np.isnan(explained)),
-            self.means.learn(others, fade, where[:, None] & ~np.isnan(others)),
+            self.means.learn(others, fade, known),
         )
 
     def expected(self, metric: str, served_per_s: Floats) -> Floats:

@@ -176,6 +176,15 @@ class Features(Mapping[str, Floats]):
             return own.asked_part(now["targets_missed"]) if name == own.ASKED else self._lost(name)
         return now.errors_fraction if name == "errors_fraction" else now.retransmit_fraction
 
+    def cpu_wait_ratio(self) -> tuple[Floats, Floats]:
+        """CPU time used and waited for, for each CPU second used, over the quiet one; (n,).
+
+        The second is the relative standard deviation that a sample's has in quiet times.
+        """
+        mean, mean_square = self.expected("cpu_wait"), self.expected("cpu_wait_squared")
+        quiet, sd = 1.0 + mean, np.sqrt(np.maximum(mean_square - mean**2, 0.0))
+        return (1.0 + self._now["cpu_wait"]) / quiet, sd / quiet
+
     def _lost(self, name: str) -> Floats:
         """Of the capacity, to the tenant itself."""
         metric = _LOST[name]

@@ -13,7 +13,15 @@ from dial.queueing import idle_fraction
 LINES = ("cpu_time", "iowait", "io_pressure", "disk_busy", "t_c", "softirq")
 """Metrics that load explains, in the order of their columns."""
 
-MEANS = ("requests", "cpu_wait", "throttled", "memory_reload", "deferral", "own_services")
+MEANS = (
+    "requests",
+    "cpu_wait",
+    "cpu_wait_squared",
+    "throttled",
+    "memory_reload",
+    "deferral",
+    "own_services",
+)
 """Metrics that it does not explain."""
 
 WINDOW_FIELDS = ("requests", "errors", "rate_per_s", "served_per_s", "t_c_ms")
@@ -92,7 +100,7 @@ class Metrics:
             return self._windows["t_c_ms"] * self.idle
         if name in _PART_OF_THE_CPU:
             return self._part(_PART_OF_THE_CPU[name])
-        return self._cpu_wait()
+        return self._cpu_wait() ** (2 if name == "cpu_wait_squared" else 1)
 
     @cached_property
     def idle(self) -> Floats:

@@ -48,7 +48,7 @@ log = structlog.get_logger("dial.controller")
 class _Checkpoint(BaseModel):
     model_config = ConfigDict(frozen=True)
 
-    format: Literal[2] = 2
+    format: Literal[3] = 3
     dial: str
     service: str
     percentile: float

@@ -152,12 +152,12 @@ def engage(
     settled = found.cause.is_own_doing or _looks_the_same(policy, look, found, suspicion.before)
     agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
-    dearer = _dearer_as_well(policy, found.cause, beside, siblings, look.row)
+    cpu_agrees = _cpu_agrees(policy, found.cause, beside, siblings, look.row)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = suspicion.detected or (
         suspicion.likely
         and beside.intervals >= _LEAST_INTERVALS
-        and (far or (settled and (dearer or agrees is not None)))
+        and (far or (settled and (cpu_agrees or agrees is not None)))
     )
     if sure and far and not settled:
         # Far slower than its siblings: load leaves it, whatever the cause.
@@ -175,7 +175,7 @@ def engage(
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif dearer or (
+    elif cpu_agrees or (
         (far or beside.exceeds(least, _scale(policy, look, beside, found.cause)))
         and (witness is beside or witness.exceeds(least))
     ):
@@ -246,19 +246,24 @@ def _agreeing(policy: Policy, beside: Comparison, other: RhoBg | NoData) -> RhoB
     return other if agree and sure else None
 
 
-def _dearer_as_well(
+def _cpu_agrees(
     policy: Policy, cause: Cause, beside: Comparison, siblings: Siblings, row: int
 ) -> bool:
-    """Whether its requests cost more CPU time than its siblings' too, where the cache is accused.
+    """Whether its CPU gives less than its siblings' too, where that or the cache is accused.
 
-    The two witnesses are of different things, so that each need not be as sure as T_x alone.
+    The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
+    the CPU is waited for its requests take that much longer, if it is they that wait: T_x has but
+    to say so.
     """
-    if cause is not Cause.LLC:
+    if cause not in (Cause.CPU, Cause.LLC):
         return False
-    by_cpu_time = siblings.by_cpu_time(row)
-    if isinstance(by_cpu_time, NoData) or by_cpu_time.shared:
+    by_cpu = siblings.by_cpu_wait(row) if cause is Cause.CPU else siblings.by_cpu_time(row)
+    if isinstance(by_cpu, NoData) or by_cpu.shared:
         return False
-    return _agreeing(policy, beside, by_cpu_time.excess) is not None
+    if cause is Cause.LLC:
+        return _agreeing(policy, beside, by_cpu.excess) is not None
+    least, by_t_x = policy.guards.engage_rho_bg, beside.excess
+    return by_cpu.exceeds(least, alone=True) and by_t_x.mean >= max(least, by_t_x.sd)
 
 
 def _far_slower(policy: Policy, beside: Comparison, agrees: RhoBg | None) -> bool:

@@ -39,6 +39,8 @@ class Read(Columns):
         (n,) CPU time of a request over the quiet one; NaN as ``slow``.
     requests
         (n,) how many that rests on.
+    wait, wait_sd
+        (n,) rho_bg by the CPU time waited for, and its standard error; NaN as ``slow``.
     rate, rate_sd
         (n,) rho_bg by what the balancer gives it beside its siblings, so that it is compared
         already, and its standard error; NaN where that is not known.
@@ -49,6 +51,8 @@ class Read(Columns):
     t_x_requests: Floats
     slowdown: Floats
     requests: Floats
+    wait: Floats
+    wait_sd: Floats
     rate: Floats
     rate_sd: Floats
 
@@ -80,7 +84,7 @@ class History(Columns):
     Attributes
     ----------
     read
-        (n, 7, w) the fields of :class:`Read`, of w intervals, the newest last.
+        (n, 9, w) the fields of :class:`Read`, of w intervals, the newest last.
     """
 
     read: Floats
@@ -105,7 +109,7 @@ class History(Columns):
 
 
 class Witnesses:
-    """What T_x, the CPU time of a request and the balancer's choice say of it.
+    """What T_x, the CPU time of a request, the wait for it and the balancer's choice say of it.
 
     Parameters
     ----------
@@ -138,6 +142,11 @@ class Witnesses:
         reading = Reading(SLOWDOWN, slowdown, 0.0, requests, percentile=None)
         mean, sd = self._sampling.alone(reading)
         return _apparent(mean, sd, np.full_like(slowdown, LONG))
+
+    def by_cpu_wait(self, rows: Ints) -> Apparent:
+        """The same by the CPU time waited for."""
+        *_, wait, wait_sd, _, _ = self._fields(rows)
+        return _apparent(wait, wait_sd, np.full_like(wait, LONG))
 
     def by_rate(self, rows: Ints) -> Apparent:
         """The same by what the balancer gives them."""

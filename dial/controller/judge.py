@@ -30,7 +30,7 @@ from dial.detector import Signal
 from dial.estimator import learn_peak, peak_rps
 from dial.types import Cause, NoData
 
-_DEARER_INTERVALS = (1, 2)
+_SHORT_INTERVALS = (1, 2)
 """Of a strong neighbour the newest says enough, of a weak one the two that load is moved after."""
 
 
@@ -52,14 +52,14 @@ def judge(
     contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
     history = known.history.then(looks.read)
     groups = ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile))
-    dearer = _dearer(policy, looks, groups, where=~contended)
-    signal = signal.but(above=signal.above | dearer, likely=signal.likely | dearer)
+    short = _cpu_witnesses(policy, looks, groups, where=~contended)
+    signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
         known, peak = _learn(policy, known, looks, where=signal.calm)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
-    at_ease = signal.calm & ~dearer & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
+    at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
     uneasy_intervals = np.minimum(
         known.uneasy_intervals + np.where(contended, 0, 1), WINDOW_INTERVALS
     )
@@ -168,24 +168,29 @@ def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple
     return known.but(rates=rates), signal.beside(witness)
 
 
-def _dearer(policy: Policy, looks: Looks, groups: ControlGroups, where: Bools) -> Bools:
-    """Whose requests surely cost more CPU time than usual, and than their siblings', (n,).
+def _cpu_witnesses(policy: Policy, looks: Looks, groups: ControlGroups, where: Bools) -> Bools:
+    """Whose CPU surely gives less than usual, and less than its siblings', (n,).
 
-    A neighbour in the cache shows by that at once, and by T_x seconds later where there is little
-    load: CPU times of 1.5 times the usual left T90 within what is expected at most for 6 s, 28 ms
-    where it had been 17.  It is reason to ask, not to move load: that takes T_x (:func:`engage`);
-    and to go on learning, for requests may be dearer for good.
+    By the CPU time of a request, which a neighbour in the cache makes more, or by the time that it
+    is waited for, where one takes the CPU itself.  Both show at once what T_x shows seconds later
+    where there is little load: CPU times of 1.5 times the usual left T90 within what is expected
+    at most for 6 s, 28 ms where it had been 17.  It is reason to ask, not to move load: that takes
+    T_x (:func:`engage`); and to go on learning, for requests may be dearer for good.
     """
-    dearer = np.zeros(where.size, np.bool_)
+    found = np.zeros(where.size, np.bool_)
     if policy.strategies.detect == "band":
-        return dearer
+        return found
     least = policy.guards.engage_rho_bg
-    rows = np.flatnonzero(where & (1.0 - 1.0 / looks.read.slowdown >= least))
-    for intervals in _DEARER_INTERVALS:
-        beside = groups.by_cpu_time(rows, np.full(rows.size, intervals))
-        surely = (not isinstance(one, NoData) and one.exceeds(least) for one in beside)
-        dearer[rows] |= np.fromiter(surely, np.bool_, rows.size)
-    return dearer
+    for rho_bg, beside in (
+        (1.0 - 1.0 / looks.read.slowdown, groups.by_cpu_time),
+        (looks.read.wait, groups.by_cpu_wait),
+    ):
+        rows = np.flatnonzero(where & (rho_bg >= least))
+        for intervals in _SHORT_INTERVALS:
+            compared = beside(rows, np.full(rows.size, intervals))
+            surely = (not isinstance(one, NoData) and one.exceeds(least) for one in compared)
+            found[rows] |= np.fromiter(surely, np.bool_, rows.size)
+    return found
 
 
 def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:

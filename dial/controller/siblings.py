@@ -40,7 +40,8 @@ Formula
     excess is what the same T_x comes to on that resource's curve.
 
     This is asked of T_x, and where the cache is accused also of the CPU time of a request: that
-    is much the surer witness against heavier requests.
+    is much the surer witness against heavier requests.  Where the CPU itself is accused it is asked
+    of the time that it is waited for, which with few requests says more than T_x.
 
 Regimes
     two victims of three
@@ -184,6 +185,10 @@ class ControlGroups:
         """The same by the CPU time of a request."""
         return self._compare(rows, intervals, self._witnesses.by_cpu_time(self._groups(rows)))
 
+    def by_cpu_wait(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
+        """The same by the CPU time waited for."""
+        return self._compare(rows, intervals, self._witnesses.by_cpu_wait(self._groups(rows)))
+
     def by_rate(self, rows: Ints, intervals: Ints) -> list[RhoBg | NoData]:
         """What the balancer's choice speaks for: means over so many intervals, or why not."""
         says = self._witnesses.by_rate(rows[:, None])
@@ -290,6 +295,10 @@ class Siblings:
         """The same by the CPU time of a request."""
         return self._likely_by_cpu_time[row]
 
+    def by_cpu_wait(self, row: int) -> Comparison | NoData:
+        """The same by the CPU time waited for."""
+        return self._likely_by_cpu_wait[row]
+
     def by_rate(self, row: int) -> RhoBg | NoData:
         """What the balancer's choice speaks for, since it last was calm."""
         return self._likely_by_rate[row]
@@ -312,6 +321,11 @@ class Siblings:
     def _likely_by_cpu_time(self) -> dict[int, Comparison | NoData]:
         rows = self._likely
         return _by_row(rows, self._groups.by_cpu_time(rows, self._intervals[rows]))
+
+    @cached_property
+    def _likely_by_cpu_wait(self) -> dict[int, Comparison | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_cpu_wait(rows, self._intervals[rows]))
 
     @cached_property
     def _likely_by_rate(self) -> dict[int, RhoBg | NoData]:

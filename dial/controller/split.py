@@ -7,7 +7,8 @@ is left of each backend), then the guards, then integer weights in the balancer'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import repeat
 
 import numpy as np
@@ -33,6 +34,10 @@ from dial.types import Action, Observation, WeightKind, WeightMeaning
 
 _LEAST_CAPACITY_LEFT = 0.02
 """Least part of a backend's throughput that is held to be left (see :func:`_target`)."""
+
+
+Asked = tuple[str, ...]
+"""Names of backends, in the balancer's order: see :class:`Shift`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +125,14 @@ class _Target:
         (n,) r_i as they are now, or ``None`` where some r_i is not known.
     overload
         More arrives than all can serve.
+    even
+        As configured, whatever was found.
     """
 
     shares: Floats
     throughput_per_s: Floats | None
     overload: bool = False
+    even: bool = False
 
 
 def split_load(
@@ -161,11 +169,15 @@ def split_load(
     panic = panics(len(contended), len(pool.names), policy.guards.panic_fraction)
     even = panic or not contended
     base, current, meaning = pool.base, pool.current, observation.meaning
+    asked = _asked(pool, {} if even else contentions, meaning)
+    weights_of = partial(
+        _weights, policy, pool, meaning=meaning, peak_per_s=arrivals.peak_per_s, asked=asked
+    )
     if panic:
-        target, action = _Target(base, None), Action.PANIC
+        target, action = _Target(base, None, even=True), Action.PANIC
         reason = f"{len(contended)} of {len(pool.names)} backends look contended: too many to be so"
     elif not contended:
-        target, action = _Target(base, None), Action.RELEASE
+        target, action = _Target(base, None, even=True), Action.RELEASE
         reason = "the neighbour is gone"
     else:
         target = _target(policy, pool, verdicts, meaning, arrivals=arrivals)
@@ -184,6 +196,8 @@ def split_load(
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
             held = _with_probes(policy, shift, contentions, observation)
+            if asked != shift.asked:
+                held = replace(held, weights=weights_of(target, current), asked=asked)
             if held.weights != shift.weights:
                 action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
             return _wanting(held, seen, action, reason)
@@ -193,39 +207,54 @@ def split_load(
             reason = "no neighbour found" if shift is None else "configured weights are in force"
         return not_ours(seen, Action.PANIC if panic else Action.HOLD, reason)
     shares = limit_step(current, target.shares, policy.guards.max_step)
-    configured = pool.configured.tolist()
-    if even and np.array_equal(shares, base):
-        weights = configured
-    else:
-        ideal = _ideal_weights(
-            policy, pool, shares, target, meaning=meaning, peak_per_s=arrivals.peak_per_s
-        )
-        weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
         dict(zip(pool.names, shares.tolist(), strict=True)),
-        dict(zip(pool.names, weights, strict=True)),
+        weights_of(target, shares),
         arrived=np.array_equal(shares, target.shares),
+        asked=asked,
     )
     wanted = _with_probes(policy, wanted, contentions, observation)
     return _wanting(wanted, seen, action, reason)
 
 
-def _ideal_weights(
+def _asked(pool: _Pool, contentions: Mapping[str, Contention], meaning: WeightMeaning) -> Asked:
+    """Who has to show, under load, that its neighbour has gone: not those that can be drained.
+
+    Where many are drawn a victim with little load gets next to none of it.
+    """
+    if not meaning.draws_many:
+        return ()
+    return tuple(n for n in pool.names if n in contentions and contentions[n].gone > 0.0)
+
+
+def _weights(
     policy: Policy,
     pool: _Pool,
-    shares: Floats,
     target: _Target,
+    shares: Floats,
     *,
     meaning: WeightMeaning,
     peak_per_s: float,
-) -> Floats:
-    """(n,) in any scale; ``shares`` are the target's, or a step towards them."""
+    asked: Asked,
+) -> dict[str, int]:
+    """Of each; ``shares`` are the target's, or a step towards them."""
     throughput_per_s = target.throughput_per_s
-    if meaning.draws_many and pool.contended.any():
+    if target.even and np.array_equal(shares, pool.base):
+        return dict(zip(pool.names, pool.configured.tolist(), strict=True))
+    if meaning.draws_many and not target.even:
         rho = 1.0 if throughput_per_s is None else peak_per_s / float(throughput_per_s.sum())
-        floor = floor_share(policy.guards.floor_share, len(pool.names), policy.percentile)
-        return drawn_weights(pool.base, pool.left, rho, draws=meaning.draws, floor=floor)
-    return ideal_weights(shares, meaning, throughput_per_s, peak_per_s, aim=target.shares)
+        ideal = drawn_weights(
+            pool.base,
+            pool.left,
+            # A weight in proportion to what is left draws enough requests to tell.
+            np.array([1.0 if name in asked else rho for name in pool.names]),
+            draws=meaning.draws,
+            floor=floor_share(policy.guards.floor_share, len(pool.names), policy.percentile),
+        )
+    else:
+        ideal = ideal_weights(shares, meaning, throughput_per_s, peak_per_s, aim=target.shares)
+    weights = integer_weights(ideal, meaning, pool.configured.tolist())
+    return dict(zip(pool.names, weights, strict=True))
 
 
 def not_ours(seen: Seen, action: Action, reason: str) -> LoadSplit:
@@ -283,10 +312,13 @@ def _with_probes(
 
 def _probed(before: Shift, after: Shift) -> str:
     """In words, which probes begin and end."""
-    changed = {n: w for n, w in after.weights.items() if w != before.weights[n]}
-    return ", ".join(
-        f"{name} {'is probed' if weight else 'was probed'}" for name, weight in changed.items()
-    )
+    begin = {name for name in after.asked if name not in before.asked}
+    end = {name for name in before.asked if name not in after.asked}
+    if not begin | end:
+        changed = {n: w for n, w in after.weights.items() if w != before.weights[n]}
+        begin, end = {n for n, w in changed.items() if w}, {n for n, w in changed.items() if not w}
+    words = [f"{name} is probed" for name in sorted(begin)]
+    return ", ".join(words + [f"{name} was probed" for name in sorted(end)])
 
 
 def shares_in_force(seen: Seen) -> Floats:

@@ -92,7 +92,7 @@ def concurrency_weights(
 def drawn_weights(
     configured: NDArray[np.float64],
     left: NDArray[np.float64],
-    rho: float,
+    rho: float | NDArray[np.float64],
     *,
     draws: int,
     floor: float,
@@ -103,11 +103,12 @@ def drawn_weights(
     ----------
     configured : (n,) the balancer's own weights, in any scale.
     left : (n,) part of each backend's throughput that a neighbour leaves, in (0, 1].
-    rho : requests/s of the service over what all its backends can serve now; 1 if not known.
+    rho : requests/s of the service over what all its backends can serve now, or (n,) what of each
+        is to be taken for it; 1 if not known.
     draws : backends drawn for a request.
     floor : least part of all weights that a backend is to have, unless less will do.
     """
-    steepness = min(max(_STEEP * (1.0 - rho), 1.0), _STEEPEST)
+    steepness = np.clip(_STEEP * (1.0 - np.asarray(rho)), 1.0, _STEEPEST)
     weights = configured * left**steepness
     # A part w of the weights is drawn by 1 - (1 - w)^draws of the requests.
     will_do = 1.0 - (1.0 - _LEAST_DRAWN) ** (1.0 / draws)

@@ -186,6 +186,15 @@ def test_cpu_wait_does_not_depend_on_the_size_of_the_vm(times):
     assert found["cpu_wait_excess"] == pytest.approx(1.0, rel=2e-3)
 
 
+def test_a_vm_that_does_not_run_is_no_reference_for_how_long_one_waits():
+    idle = replace(QUIET, cpu_usr_cores=0.001, cpu_sys_cores=0.0, run_queue_wait_cores=0.0)
+    alone = learnt((window(), QUIET), (window(), QUIET))
+    beside = learnt((window(), idle), (window(), QUIET), (window(), idle), (window(), QUIET))
+    now = replace(QUIET, run_queue_wait_cores=0.2)
+    expected = features(alone, window(), now)["cpu_wait_excess"]
+    assert features(beside, window(), now)["cpu_wait_excess"] == expected
+
+
 def test_without_a_sample_its_features_carry_its_reason():
     found = features(BASELINE, window(), NoData("the agent is silent"))
     for name in set(FEATURES) - SEEN_BY_THE_BALANCER:

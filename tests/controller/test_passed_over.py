@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dial.controller import look
 from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.step import step
 from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
@@ -31,8 +32,17 @@ def run(service, ticks):
 
 
 @pytest.fixture
-def after_quiet(make_service):
-    """Makes a service whose quiet past is known."""
+def after_quiet(make_service, monkeypatch):
+    """Makes a service whose quiet past is known.
+
+    Of two witnesses: the wait for the CPU, which in the simulated service is far surer than any,
+    says nothing but the cause.
+    """
+
+    def nothing(features, seen, interval_s, heard):
+        return np.full((2, heard.size), math.nan)
+
+    monkeypatch.setattr(look, "_by_cpu_wait", nothing)
 
     def make(meaning, **options):
         service = make_service(meaning=meaning, arrival_per_s=120.0, **options)

@@ -324,7 +324,8 @@ def test_load_that_was_moved_in_error_returns_when_all_turn_out_to_be_slow(make_
     service = make_service(arrival_per_s=60.0)
     service.run(12)
     service.rho_bg["s1"] = 0.6
-    assert service.run(4).action is Action.SHIFT
+    service.run(4)
+    assert service.state.shift is not None
     service.rho_bg |= {"s2": 0.6, "s3": 0.6}
     service.run(14)
     assert service.weights == service.configured
@@ -381,6 +382,34 @@ def test_a_cache_is_found_by_dearer_requests_while_t_x_is_within_what_is_expecte
     assert "looks like llc; so far that is not enough" in verdict(first, "s1").evidence
     assert service.state.backends.suspects["s1"].cause is Cause.LLC
     assert verdict(observed(service, slower), "s1").cause is Cause.LLC
+
+
+def test_a_neighbour_on_the_cpu_is_found_by_the_wait_for_it_while_t_x_is_as_expected(service):
+    restless(service, 30)
+    service.rho_bg["s1"] = 0.5
+    slower = {"s1": 0.45, "s2": 0.7, "s3": 0.7}
+    first = observed(service, slower)
+    t_x_ms = service.observe(slower).backends[0].window.t_x_ms
+    assert t_x_ms < verdict(first, "s1").expected_t_x_ms
+    assert "looks like cpu; so far that is not enough" in verdict(first, "s1").evidence
+    assert verdict(observed(service, slower), "s1").cause is Cause.CPU
+
+
+def test_cpu_that_is_waited_for_by_others_than_the_requests_moves_no_load(service):
+    """A job of the VM's own, say: requests take as long as those of the siblings."""
+    restless(service, 30)
+    service.rho_bg["s1"] = 0.4
+    for _ in range(10):
+        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
+        assert plan.changes == ()
+    assert verdict(plan, "s1").cause is Cause.NONE
+
+
+def test_all_that_wait_alike_are_no_victims(service):
+    restless(service, 30)
+    service.rho_bg |= dict.fromkeys(service.names, 0.4)
+    for _ in range(10):
+        assert observed(service, {"s1": 0.6, "s2": 0.5, "s3": 0.5}).changes == ()
 
 
 def test_dearer_requests_that_take_no_longer_than_the_siblings_move_no_load(service):
@@ -532,8 +561,13 @@ def test_where_many_are_drawn_the_victim_has_a_steep_weight_and_is_taken_back(ma
     assert service.weights["s1"] > 0
     assert service.weights["s2"] == pytest.approx(service.weights["s3"], abs=1)
     service.rho_bg["s1"] = 0.0
+    before = len(service.plans)
     service.run(60)
     assert service.weights == {"s1": 100, "s2": 100, "s3": 100}
+    # It gets more than it should, for a moment, to show that its neighbour has gone.
+    (probe, *_) = [p for p in service.plans[before:] if p.action is Action.PROBE]
+    assert probe.reason.endswith("s1 is probed")
+    assert 0.3 < probe.weights["s1"] / probe.weights["s2"] < 0.7
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(["s1", "s2", "s3"])))
