@@ -18,8 +18,7 @@ STRONG = 0.2
 """At the middle load too."""
 
 OURS = ("dial",)
-HAPROXY = ("roundrobin", "leastconn", "random2", "random32")
-"""The last is what ours stands on."""
+HAPROXY = ("roundrobin", "leastconn", "random2")
 REFERENCES = ("dial-paper", "oracle")
 RIVALS = ("peak-ewma", "prequal", "knapsack", "ice")
 """Written anew from what their authors publish."""

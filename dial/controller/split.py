@@ -196,10 +196,12 @@ def split_load(
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
             held = _with_probes(policy, shift, contentions, observation)
-            if asked != shift.asked:
-                held = replace(held, weights=weights_of(target, current), asked=asked)
-            if held.weights != shift.weights:
-                action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
+            if meaning.draws_many:
+                held = _refined(policy, held, weights_of(target, target.shares), asked)
+            if probed := _probed(shift, held):
+                action, reason = Action.PROBE, f"{reason}; {probed}"
+            elif held.weights != shift.weights:
+                action = Action.SHIFT
             return _wanting(held, seen, action, reason)
 
     if even and (shift is None or np.array_equal(pool.configured, pool.weight)):
@@ -310,15 +312,29 @@ def _with_probes(
     )
 
 
+def _refined(policy: Policy, shift: Shift, weights: dict[str, int], asked: Asked) -> Shift:
+    """With other weights for the same shares, if they are worth it.
+
+    Where many are drawn a weight falls with what is taken, and with the load, where the share is at
+    its floor already.
+    """
+    before = shares_of_weights([shift.weights.get(name, 0) for name in weights])
+    after = shares_of_weights(list(weights.values()))
+    if asked == shift.asked and not worth_writing(before, after, policy.guards.hysteresis):
+        return shift
+    return replace(shift, weights=shift.weights | weights, asked=asked)
+
+
 def _probed(before: Shift, after: Shift) -> str:
-    """In words, which probes begin and end."""
-    begin = {name for name in after.asked if name not in before.asked}
-    end = {name for name in before.asked if name not in after.asked}
-    if not begin | end:
-        changed = {n: w for n, w in after.weights.items() if w != before.weights[n]}
-        begin, end = {n for n, w in changed.items() if w}, {n for n, w in changed.items() if not w}
-    words = [f"{name} is probed" for name in sorted(begin)]
-    return ", ".join(words + [f"{name} was probed" for name in sorted(end)])
+    """In words, which probes begin and end; empty if none does."""
+
+    def probed(shift: Shift) -> set[str]:
+        drained = {name for name, share in shift.shares.items() if share == 0.0}
+        return {name for name in drained if shift.weights.get(name)} | set(shift.asked)
+
+    begin, end = sorted(probed(after) - probed(before)), sorted(probed(before) - probed(after))
+    words = [f"{name} is probed" for name in begin] + [f"{name} was probed" for name in end]
+    return ", ".join(words)
 
 
 def shares_in_force(seen: Seen) -> Floats:

@@ -31,7 +31,7 @@ _COLOURS = {
     "leastconn": "#0072B2",
     "random2": "#CC79A7",
     "dial": "#009E73",
-    "dial-leastconn": "#56B4E9",
+    "dial-random32": "#56B4E9",
     "dial-roundrobin": "#999999",
     "dial-paper": "#E69F00",
 }
@@ -41,7 +41,7 @@ _NAMES = {
     "random2": "random of two",
     "random32": "random of 32",
     "dial": "DIAL",
-    "dial-leastconn": "DIAL on least connections",
+    "dial-random32": "DIAL on random of 32",
     "dial-roundrobin": "DIAL on round robin",
     "dial-paper": "DIAL (paper, 10 s)",
 }

@@ -570,6 +570,19 @@ def test_where_many_are_drawn_the_victim_has_a_steep_weight_and_is_taken_back(ma
     assert 0.3 < probe.weights["s1"] / probe.weights["s2"] < 0.7
 
 
+def test_where_many_are_drawn_weights_are_refined_though_shares_stay(make_service):
+    meaning = WeightMeaning(WeightKind.DRAW, minimum=1, maximum=256, zero_drains=True, draws=32)
+    service = make_service(meaning=meaning, arrival_per_s=45.0)
+    service.run(20)
+    service.rho_bg["s1"] = 0.3
+    service.run(6)
+    before, weight = share(service.plans[-1], "s1"), service.weights["s1"]
+    service.rho_bg["s1"] = 0.6
+    service.run(10)
+    assert share(service.plans[-1], "s1") == before
+    assert service.weights["s1"] < 0.5 * weight
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(["s1", "s2", "s3"])))
 def test_permuting_the_backends_permutes_the_plan(service, order):
     service.rho_bg["s1"] = 0.5

@@ -17,7 +17,7 @@ from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import read_files
 from dial_haproxy.cfg.running import Running, addresses, compare
 from dial_haproxy.cfg.sections import Config, parse
-from dial_haproxy.cfg.service import SOONER, meant
+from dial_haproxy.cfg.service import BEST, SOONER, meant
 from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
@@ -152,7 +152,8 @@ def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Findi
             f"{meant(meaning)}"
         )
     ]
-    if not options.config_file and not meaning.draws_many:
+    best = meaning.draws_many or state.algorithm_name(stats.algorithm) == BEST
+    if not options.config_file and not best:
         findings.append(Finding(Severity.NOTE, f"backend {service!r}: {SOONER}"))
     reused = sum(row.get("reuse", 0) for row in stats.servers.values())
     if options.new_connections and reused:

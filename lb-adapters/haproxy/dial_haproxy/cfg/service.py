@@ -27,16 +27,13 @@ _OF_MANY = (
     "a share of the requests in flight, and the probability of being drawn among idle servers"
 )
 _SUGGESTED = {"static-rr": "roundrobin"}
-_ELSE_SUGGESTED = "leastconn"
-"""Needs nothing of DIAL's options, and is the second best."""
-BEST_DRAWS = 32
+BEST = "leastconn"
 
 SOONER = (
-    f"balance random({BEST_DRAWS}), with draws = {BEST_DRAWS} in DIAL's options, serves requests "
-    "soonest: like leastconn it spares a slow server before DIAL has found out why it is slow, and "
-    "DIAL's weights move more there"
+    f"balance {BEST} serves requests sooner than any other, with DIAL's weights too: it spares a "
+    "slow server before DIAL has found out why it is slow"
 )
-"""Of the algorithms that weights work with; simulated and measured in decision 43."""
+"""Of the algorithms that weights work with; simulated and measured in decisions 35 and 43."""
 
 
 def services(config: Config) -> list[Section]:
@@ -124,7 +121,7 @@ def check_algorithm(section: Section, expected_draws: int | None) -> Iterator[Fi
     try:
         meaning = state.weight_meaning(section.name, algorithm, draws(section) or 1)
     except BalancerRefused as refused:
-        statement = f"balance {_SUGGESTED.get(algorithm, _ELSE_SUGGESTED)}"
+        statement = f"balance {_SUGGESTED.get(algorithm, BEST)}"
         own = section.has(line)
         yield error(
             line if own else section.header,
@@ -141,7 +138,7 @@ def check_algorithm(section: Section, expected_draws: int | None) -> Iterator[Fi
                 "weights are for another algorithm",
                 fix=f"draws = {meaning.draws} in DIAL's configuration",
             )
-        if not meaning.draws_many:
+        if meaning.kind is not WeightKind.CONCURRENCY and not meaning.draws_many:
             yield note(line, f"{section}: {SOONER}")
 
 
