@@ -257,12 +257,11 @@ class WeightKind(StrEnum):
     """A weight is a share of requests (round robin), after ``in_flight_bias``."""
     CONCURRENCY = "concurrency"
     """A weight is a share of requests in flight (least connections)."""
+    SERVICE_RATE = "service-rate"
+    """A weight is a service rate: a request goes where (requests in flight + 1) / weight is least,
+    to idle backends too (shortest expected delay)."""
     DRAW = "draw"
-    """A weight is a probability of being drawn (random); see ``WeightMeaning.draws``."""
-
-
-_MANY_DRAWS = 16
-"""One request in 660 misses one of three even backends, one in 65,000 the better half of many."""
+    """A weight is a probability of being drawn, before load is compared (random)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,19 +279,11 @@ class WeightMeaning:
     in_flight_bias: float = 0.0
     """b where a backend's share of requests goes by weight / (requests in flight + 1)^b (Envoy's
     least request); 0 is a plain round robin."""
-    draws: int = 1
-    """Backends drawn for a request, of which the one that has the fewest requests in flight for
-    its weight takes it, the heavier too where none has any (HAProxy's random(N))."""
     balancers: int = 1
     """Balancers among which requests are spread, each of which counts those in flight by itself."""
     sole_writer: bool = False
     """Whether nobody but DIAL can set weights: what differs from the configured ones is then what
     an earlier controller left, and nobody else could put it back."""
-
-    @property
-    def draws_many(self) -> bool:
-        """Whether it is by requests in flight, and hardly by the draw, that a backend is chosen."""
-        return self.kind is WeightKind.DRAW and self.draws >= _MANY_DRAWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,6 @@ _NAMES = {
     "roundrobin": "round robin",
     "leastconn": "least connections",
     "random2": "random of two",
-    "random32": "random of 32",
     "leastrequest": "least request (Envoy)",
     "cswrr": "load reports (Envoy)",
     "dial-roundrobin": "DIAL on round robin",

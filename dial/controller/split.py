@@ -7,8 +7,7 @@ is left of each backend), then the guards, then integer weights in the balancer'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
@@ -25,19 +24,16 @@ from dial.optimizer import (
     integer_weights,
     lemma1,
     proportional_shares,
+    rate_weights,
     shares_of_weights,
     tail_optimal_shares,
 )
-from dial.optimizer.weights import drawn_weights, ideal_weights
+from dial.optimizer.weights import ideal_weights
 from dial.seen import Seen
 from dial.types import Action, Observation, WeightKind, WeightMeaning
 
 _LEAST_CAPACITY_LEFT = 0.02
 """Least part of a backend's throughput that is held to be left (see :func:`_target`)."""
-
-
-Asked = tuple[str, ...]
-"""Names of backends, in the balancer's order: see :class:`Shift`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,14 +121,11 @@ class _Target:
         (n,) r_i as they are now, or ``None`` where some r_i is not known.
     overload
         More arrives than all can serve.
-    even
-        As configured, whatever was found.
     """
 
     shares: Floats
     throughput_per_s: Floats | None
     overload: bool = False
-    even: bool = False
 
 
 def split_load(
@@ -169,15 +162,11 @@ def split_load(
     panic = panics(len(contended), len(pool.names), policy.guards.panic_fraction)
     even = panic or not contended
     base, current, meaning = pool.base, pool.current, observation.meaning
-    asked = _asked(pool, {} if even else contentions, meaning)
-    weights_of = partial(
-        _weights, policy, pool, meaning=meaning, peak_per_s=arrivals.peak_per_s, asked=asked
-    )
     if panic:
-        target, action = _Target(base, None, even=True), Action.PANIC
+        target, action = _Target(base, None), Action.PANIC
         reason = f"{len(contended)} of {len(pool.names)} backends look contended: too many to be so"
     elif not contended:
-        target, action = _Target(base, None, even=True), Action.RELEASE
+        target, action = _Target(base, None), Action.RELEASE
         reason = "the neighbour is gone"
     else:
         target = _target(policy, pool, verdicts, meaning, arrivals=arrivals)
@@ -195,13 +184,9 @@ def split_load(
         ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
-            held = _with_probes(policy, shift, contentions, observation)
-            if meaning.draws_many:
-                held = _refined(policy, held, weights_of(target, target.shares), asked)
-            if probed := _probed(shift, held):
-                action, reason = Action.PROBE, f"{reason}; {probed}"
-            elif held.weights != shift.weights:
-                action = Action.SHIFT
+            held = _with_probes(policy, pool, shift, contentions, observation)
+            if held.weights != shift.weights:
+                action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
             return _wanting(held, seen, action, reason)
 
     if even and (shift is None or np.array_equal(pool.configured, pool.weight)):
@@ -209,54 +194,24 @@ def split_load(
             reason = "no neighbour found" if shift is None else "configured weights are in force"
         return not_ours(seen, Action.PANIC if panic else Action.HOLD, reason)
     shares = limit_step(current, target.shares, policy.guards.max_step)
+    configured = pool.configured.tolist()
+    if even and np.array_equal(shares, base):
+        weights = configured
+    elif meaning.kind is WeightKind.SERVICE_RATE:
+        left = np.ones(len(pool.names)) if even else np.where(shares > 0.0, pool.left, 0.0)
+        weights = rate_weights(left, meaning, configured)
+    else:
+        ideal = ideal_weights(
+            shares, meaning, target.throughput_per_s, arrivals.peak_per_s, aim=target.shares
+        )
+        weights = integer_weights(ideal, meaning, configured)
     wanted = Shift(
         dict(zip(pool.names, shares.tolist(), strict=True)),
-        weights_of(target, shares),
+        dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
-        asked=asked,
     )
-    wanted = _with_probes(policy, wanted, contentions, observation)
+    wanted = _with_probes(policy, pool, wanted, contentions, observation)
     return _wanting(wanted, seen, action, reason)
-
-
-def _asked(pool: _Pool, contentions: Mapping[str, Contention], meaning: WeightMeaning) -> Asked:
-    """Who has to show, under load, that its neighbour has gone: not those that can be drained.
-
-    Where many are drawn a victim with little load gets next to none of it.
-    """
-    if not meaning.draws_many:
-        return ()
-    return tuple(n for n in pool.names if n in contentions and contentions[n].gone > 0.0)
-
-
-def _weights(
-    policy: Policy,
-    pool: _Pool,
-    target: _Target,
-    shares: Floats,
-    *,
-    meaning: WeightMeaning,
-    peak_per_s: float,
-    asked: Asked,
-) -> dict[str, int]:
-    """Of each; ``shares`` are the target's, or a step towards them."""
-    throughput_per_s = target.throughput_per_s
-    if target.even and np.array_equal(shares, pool.base):
-        return dict(zip(pool.names, pool.configured.tolist(), strict=True))
-    if meaning.draws_many and not target.even:
-        rho = 1.0 if throughput_per_s is None else peak_per_s / float(throughput_per_s.sum())
-        ideal = drawn_weights(
-            pool.base,
-            pool.left,
-            # A weight in proportion to what is left draws enough requests to tell.
-            np.array([1.0 if name in asked else rho for name in pool.names]),
-            draws=meaning.draws,
-            floor=floor_share(policy.guards.floor_share, len(pool.names), policy.percentile),
-        )
-    else:
-        ideal = ideal_weights(shares, meaning, throughput_per_s, peak_per_s, aim=target.shares)
-    weights = integer_weights(ideal, meaning, pool.configured.tolist())
-    return dict(zip(pool.names, weights, strict=True))
 
 
 def not_ours(seen: Seen, action: Action, reason: str) -> LoadSplit:
@@ -285,7 +240,7 @@ def _target(
     overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
     may_leave_out = (
         policy.strategies.split == "exact"
-        and meaning.kind is WeightKind.CONCURRENCY
+        and meaning.kind in (WeightKind.CONCURRENCY, WeightKind.SERVICE_RATE)
         and meaning.zero_drains
         and floor > 0.0
     )
@@ -301,40 +256,38 @@ def _target(
 
 
 def _with_probes(
-    policy: Policy, shift: Shift, contentions: Mapping[str, Contention], observation: Observation
+    policy: Policy,
+    pool: _Pool,
+    shift: Shift,
+    contentions: Mapping[str, Contention],
+    observation: Observation,
 ) -> Shift:
     """What is wanted, and whether those who are drained are probed in this tick."""
+    meaning = observation.meaning
     fraction = len(shift.shares) * floor_share(
         policy.guards.floor_share, len(shift.shares), policy.percentile
     )
+    if meaning.kind is WeightKind.SERVICE_RATE:
+        # Anything less is passed over while another one is idle.
+        weights = rate_weights(np.ones(len(pool.names)), meaning, pool.configured.tolist())
+    else:
+        weights = [meaning.minimum] * len(pool.names)
     return with_probes(
-        shift, contentions, observation.meaning, tick=observation.tick, floor_of_even=fraction
+        shift,
+        contentions,
+        meaning,
+        tick=observation.tick,
+        floor_of_even=fraction,
+        probing=dict(zip(pool.names, weights, strict=True)),
     )
 
 
-def _refined(policy: Policy, shift: Shift, weights: dict[str, int], asked: Asked) -> Shift:
-    """With other weights for the same shares, if they are worth it.
-
-    Where many are drawn a weight falls with what is taken, and with the load, where the share is at
-    its floor already.
-    """
-    before = shares_of_weights([shift.weights.get(name, 0) for name in weights])
-    after = shares_of_weights(list(weights.values()))
-    if asked == shift.asked and not worth_writing(before, after, policy.guards.hysteresis):
-        return shift
-    return replace(shift, weights=shift.weights | weights, asked=asked)
-
-
 def _probed(before: Shift, after: Shift) -> str:
-    """In words, which probes begin and end; empty if none does."""
-
-    def probed(shift: Shift) -> set[str]:
-        drained = {name for name, share in shift.shares.items() if share == 0.0}
-        return {name for name in drained if shift.weights.get(name)} | set(shift.asked)
-
-    begin, end = sorted(probed(after) - probed(before)), sorted(probed(before) - probed(after))
-    words = [f"{name} is probed" for name in begin] + [f"{name} was probed" for name in end]
-    return ", ".join(words)
+    """In words, which probes begin and end."""
+    changed = {n: w for n, w in after.weights.items() if w != before.weights[n]}
+    return ", ".join(
+        f"{name} {'is probed' if weight else 'was probed'}" for name, weight in changed.items()
+    )
 
 
 def shares_in_force(seen: Seen) -> Floats:

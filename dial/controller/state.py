@@ -193,16 +193,12 @@ class Shift:
         False while the step limit keeps the shares from where they should be.
     underneath
         Of the backends whose weight is an operator's: what it is without that order.
-    asked
-        Of the contended backends those that have more load than they should, to see whether the
-        neighbour has gone; drained ones are in ``weights`` alone.
     """
 
     shares: dict[str, float]
     weights: dict[str, int]
     arrived: bool = True
     underneath: dict[str, int] = field(default_factory=dict)
-    asked: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

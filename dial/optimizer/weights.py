@@ -5,7 +5,7 @@ Problem
     policy, and weights are small integers.
 
 Formula, by :class:`~dial.types.WeightKind`
-    REQUESTS (round robin), DRAW (random) of few
+    REQUESTS (round robin), DRAW (random)
         weight ~ share.
     REQUESTS with a bias b (Envoy's least request with unequal weights)
         Shares go by weight / (requests in flight + 1)^b, so weight ~ share x (in flight + 1)^b.
@@ -21,31 +21,25 @@ Formula, by :class:`~dial.types.WeightKind`
         backend i holds a p_i / (r_i - a p_i) requests, and one more is
         r_i / (r_i - a p_i): that is the weight.  With Lemma 1's shares it comes to
         sqrt(r_i), whatever the load.  Here, too, p is the share that is aimed at.
-    DRAW of many (:attr:`~dial.types.WeightMeaning.draws_many`)
-        Who is drawn and has the fewest requests in flight for its weight takes the request.  With
-        weight ~ r_i that comes near the shortest expected delay among those that are busy.  Among
-        those that are idle all tie, and who is drawn more often wins: to a slow one go too many
-        for what it can do.  A smaller weight keeps them away, and is wrong among the busy; so it
-        depends on which of the two a request meets more often:
 
-            weight ~ c_i (1 - rho_bg,i)^g,      g = min(max(_STEEP (1 - rho), 1), _STEEPEST),
+    SERVICE_RATE (shortest expected delay)
+        A request goes where (requests in flight + 1) / weight is least: it is served soonest there
+        if weight ~ r_i, whatever the load.  What is known best of r_i is the part that a neighbour
+        leaves of it,
 
-        with rho = a / sum r, and c_i as configured: a power of throughputs that are known to 10 %
-        would set backends apart that are alike.  A backend has to show when its neighbour is gone,
-        so its weight is not below the floor share, or, where that is less, what draws it for
-        ``_LEAST_DRAWN`` of the requests.
+            weight = s c_i (1 - rho_bg,i),
 
-    Integers by the method of largest remainders: each gets the whole part of its quota,
+        with c_i as configured, and s = 1 unless that is too coarse: throughputs that are known to
+        10 % would set backends apart that are alike.  The others keep their weights.
+
+    Integers, but for SERVICE_RATE, by the method of largest remainders: each gets the whole part of its quota,
     and the units left over go to the largest fractions.  The error of a weight is below
     one unit, and the order of shares is never reversed.
 
 Source
     Balinski and Young, "Fair Representation" (largest remainders); HAProxy's and Envoy's
-    documentation for what a weight means.  The exponent under DRAW is our own: three backends, one
-    of which has 0.2 to 0.7 of its throughput left, simulated (Poisson arrivals, exponential
-    service) with random(32) at rho = 0.25, 0.5, 0.75 and 0.85.  Of the exponents 1, 1.5, 2, 2.5, 3
-    and 4 the best for P90 are 4, 3, 1 to 1.5 and 1, and come within 5 % of the shortest expected
-    delay's (decision 43).
+    documentation for what a weight means.  Shortest expected delay with true rates is what the
+    matrix of policies has for its oracle; see decision 43 for how near these weights come.
 """
 
 from __future__ import annotations
@@ -65,13 +59,6 @@ _MOST_RHO = 0.8
 """The relative error of 1 / (1 - rho) is rho / (1 - rho) times that of the throughput: here four
 times, and an estimate that is 10 % wrong is the most that can be hoped for."""
 
-_STEEP, _STEEPEST = 5.5, 4.0
-"""See the source, above."""
-
-_LEAST_DRAWN = 1.0 / 3.0
-"""A backend at a fifth of its pace is idle, and the two others busy, for 5 % of the requests at a
-quarter of the load: it gets some 2 % of them, of what was its third."""
-
 
 def concurrency_weights(
     shares: NDArray[np.float64], throughput_per_s: NDArray[np.float64], arrival_per_s: float
@@ -89,31 +76,31 @@ def concurrency_weights(
     return np.asarray(throughput_per_s / spare_per_s, dtype=np.float64)
 
 
-def drawn_weights(
-    configured: NDArray[np.float64],
-    left: NDArray[np.float64],
-    rho: float | NDArray[np.float64],
-    *,
-    draws: int,
-    floor: float,
-) -> NDArray[np.float64]:
-    """Weights, (n,), in any scale, where many backends are drawn and the least busy one is taken.
+def rate_weights(
+    left: NDArray[np.float64], meaning: WeightMeaning, configured: Sequence[int]
+) -> list[int]:
+    """Integer weights in proportion to the service rates that backends have left.
 
     Parameters
     ----------
-    configured : (n,) the balancer's own weights, in any scale.
-    left : (n,) part of each backend's throughput that a neighbour leaves, in (0, 1].
-    rho : requests/s of the service over what all its backends can serve now, or (n,) what of each
-        is to be taken for it; 1 if not known.
-    draws : backends drawn for a request.
-    floor : least part of all weights that a backend is to have, unless less will do.
+    left : (n,) part of its service rate that is left of each backend, in [0, 1]; 0 drains.
+    meaning : range of weights.
+    configured : (n,) the weights in the balancer's own configuration, not all zero: what a backend
+        has of which all is left, or the same in finer units.
+
+    Examples
+    --------
+    >>> haproxy = WeightMeaning(WeightKind.SERVICE_RATE, 1, 256, zero_drains=True)
+    >>> rate_weights(np.array([0.5, 1.0, 1.0]), haproxy, [100, 100, 200])
+    [50, 100, 200]
+    >>> rate_weights(np.array([0.5, 1.0, 0.0]), haproxy, [1, 1, 1])
+    [50, 100, 0]
     """
-    steepness = np.clip(_STEEP * (1.0 - np.asarray(rho)), 1.0, _STEEPEST)
-    weights = configured * left**steepness
-    # A part w of the weights is drawn by 1 - (1 - w)^draws of the requests.
-    will_do = 1.0 - (1.0 - _LEAST_DRAWN) ** (1.0 / draws)
-    least = min(floor, will_do) * float(weights.sum())
-    return np.asarray(np.maximum(weights, np.minimum(configured, least)), dtype=np.float64)
+    rates = np.asarray(configured, dtype=np.float64)
+    units = max(1.0, _UNITS_PER_BACKEND / float(rates.max())) * rates * left
+    weights = np.clip(np.rint(units), meaning.minimum, meaning.maximum).astype(np.int64)
+    found: list[int] = np.where(units > 0.0, weights, 0).tolist()
+    return found
 
 
 def ideal_weights(

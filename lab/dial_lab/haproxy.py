@@ -10,16 +10,15 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
 from dial.errors import BalancerError, LabError
-from dial_haproxy.config import snippet
+from dial_haproxy.config import Rules, expected_delay, snippet
 from dial_haproxy.options import Address as SocketAddress
 from dial_haproxy.runtime import RuntimeClient
-from dial_haproxy.state import draws_of
 from dial_lab.addresses import Address, wait_for_port
 from dial_lab.loadgen import SERVED_BY
 from dial_lab.processes import Children
@@ -48,9 +47,8 @@ class Balancer:
     port: int
     socket: Path
 
-    def adapter_settings(self, log_port: int, balance: str, *, new_connections: bool) -> str:
+    def adapter_settings(self, log_port: int, *, new_connections: bool) -> str:
         """The ``[adapter]`` table of its controller, which takes the log on ``log_port``."""
-        draws = draws_of(balance)
         # A JSON string is a TOML basic string too, with the same escapes.
         return f"""\
 [adapter]
@@ -60,7 +58,6 @@ name = "haproxy"
 socket = {json.dumps(str(self.socket))}
 log = "tcp://127.0.0.1:{log_port}"
 new_connections = {json.dumps(new_connections)}
-{f"draws = {draws}" if draws else ""}
 """
 
 
@@ -96,6 +93,7 @@ def config(
     new_connections: bool = False,
     rival: str = "",
     rival_variables: Mapping[str, str] = MappingProxyType({}),
+    by_delay: bool = False,
 ) -> str:
     """The configuration file.
 
@@ -116,7 +114,10 @@ def config(
         Which of :data:`RIVALS` chooses instead of ``balance``, or sets its weights, if any.
     rival_variables
         What else it reads from its environment, by name without ``RIVAL_``.
+    by_delay
+        Whether requests go where they are to be served soonest, before ``balance`` is asked.
     """
+    rules = expected_delay(SERVICE, list(servers)) if by_delay else Rules((), ())
     dial = snippet(socket=str(balancer.socket), log_port=log_port or 0)
     lines = "".join(
         f"    server {name} {address.host}:{address.port} weight {WEIGHT}\n"
@@ -127,6 +128,7 @@ global
     maxconn 8000
     nbthread 1
 {dial.in_global}
+{_lines(rules.in_global)}
 {_in_global(rival, rival_variables) if rival else ""}
 {dial.section if log_port else ""}
 defaults
@@ -147,7 +149,12 @@ backend {SERVICE}
 {"    option http-server-close" if new_connections else ""}
 {"    http-reuse never" if new_connections else ""}
 {_IN_BACKEND if rival else ""}
+{_lines(rules.in_backend)}
 {lines}"""
+
+
+def _lines(statements: Iterable[str]) -> str:
+    return "\n".join(f"    {statement}" for statement in statements)
 
 
 def _in_global(rival: str, more: Mapping[str, str]) -> str:

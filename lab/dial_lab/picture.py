@@ -31,17 +31,14 @@ _COLOURS = {
     "leastconn": "#0072B2",
     "random2": "#CC79A7",
     "dial": "#009E73",
-    "dial-random32": "#56B4E9",
-    "dial-roundrobin": "#999999",
+    "dial-roundrobin": "#56B4E9",
     "dial-paper": "#E69F00",
 }
 _NAMES = {
     "roundrobin": "round robin",
     "leastconn": "least connections",
     "random2": "random of two",
-    "random32": "random of 32",
     "dial": "DIAL",
-    "dial-random32": "DIAL on random of 32",
     "dial-roundrobin": "DIAL on round robin",
     "dial-paper": "DIAL (paper, 10 s)",
 }

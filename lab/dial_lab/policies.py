@@ -41,6 +41,8 @@ class Policy:
         How long the rival, too, learns in quiet times, if it does; it remembers.
     lb
         What stands before the machines: one of :data:`BALANCERS`.
+    by_delay
+        Whether HAProxy has the rules by which a request goes where it is to be served soonest.
     """
 
     name: str
@@ -54,6 +56,7 @@ class Policy:
     candidates: tuple[str, ...] = ()
     explores_s: float = 0.0
     lb: str = "haproxy"
+    by_delay: bool = False
 
     @property
     def controlled(self) -> bool:
@@ -104,11 +107,11 @@ POLICIES = {
         Policy("roundrobin", "roundrobin", "ROUND_ROBIN"),
         Policy("leastconn", "leastconn", ""),
         Policy("random2", "random(2)", ""),
-        Policy("random32", "random(32)", ""),
         Policy("leastrequest", "", "LEAST_REQUEST"),
         Policy("cswrr", "", LOAD_REPORTS),
-        Policy("dial", "leastconn", "ROUND_ROBIN", interval_s=1.0),
-        Policy("dial-random32", "random(32)", interval_s=1.0),
+        Policy("dial", "leastconn", "ROUND_ROBIN", interval_s=1.0, by_delay=True),
+        Policy("expected-delay", "leastconn", by_delay=True),
+        Policy("dial-leastconn", "leastconn", interval_s=1.0),
         Policy("dial-roundrobin", "roundrobin", "", interval_s=1.0),
         Policy("oracle", "roundrobin", rival="oracle"),
         Policy("peak-ewma", "roundrobin", rival="peak-ewma"),

@@ -141,9 +141,10 @@ def _start_haproxy(
         new_connections=new_connections,
         rival=policy.rival,
         rival_variables=_variables(pool, policy) if policy.rival else {},
+        by_delay=policy.by_delay,
     )
     haproxy.start(children, directory, text, balancer, pool.harness_cores)
-    return balancer.adapter_settings(feed_port, policy.balance, new_connections=new_connections)
+    return balancer.adapter_settings(feed_port, new_connections=new_connections)
 
 
 def _start_envoy(

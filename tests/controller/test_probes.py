@@ -29,10 +29,28 @@ def contended(gone: float = 0.0) -> Contention:
     )
 
 
+def probed(
+    shift: Shift,
+    contentions: dict[str, Contention],
+    meaning: WeightMeaning = LEASTCONN,
+    *,
+    tick: int,
+    floor_of_even: float,
+) -> Shift:
+    return with_probes(
+        shift,
+        contentions,
+        meaning,
+        tick=tick,
+        floor_of_even=floor_of_even,
+        probing=dict.fromkeys(shift.weights, meaning.minimum),
+    )
+
+
 def weight(tick: int, *, gone: float = 0.0, floor_of_even: float = 0.1) -> int:
     shift = Shift({"s1": 0.0, "s2": 1.0}, {"s1": 0, "s2": 200})
     contentions = {"s1": contended(gone)}
-    found = with_probes(shift, contentions, LEASTCONN, tick=tick, floor_of_even=floor_of_even)
+    found = probed(shift, contentions, tick=tick, floor_of_even=floor_of_even)
     assert found.weights["s2"] == 200
     assert found.shares == shift.shares
     return found.weights["s1"]
@@ -63,7 +81,7 @@ def test_where_a_weight_of_0_is_refused_nobody_is_given_one() -> None:
     shift = Shift({"s1": 0.0, "s2": 1.0}, {"s1": 1, "s2": 200})
     contentions = {"s1": contended()}
     meaning = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=128, zero_drains=False)
-    assert with_probes(shift, contentions, meaning, tick=101, floor_of_even=0.0) is shift
+    assert probed(shift, contentions, meaning, tick=101, floor_of_even=0.0) is shift
 
 
 def test_a_drained_backend_that_leaves_the_balancer_is_asked_no_more(make_service) -> None:
@@ -80,7 +98,7 @@ def test_a_drained_backend_that_leaves_the_balancer_is_asked_no_more(make_servic
 def test_who_takes_part_is_not_probed() -> None:
     shift = Shift({"s1": 0.1, "s2": 0.9}, {"s1": 20, "s2": 180})
     contentions = {"s1": contended()}
-    assert with_probes(shift, contentions, LEASTCONN, tick=100, floor_of_even=0.1) is shift
+    assert probed(shift, contentions, tick=100, floor_of_even=0.1) is shift
 
 
 def test_under_leastconn_a_victim_is_drained_probed_and_taken_back(make_service) -> None:

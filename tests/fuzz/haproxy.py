@@ -9,7 +9,7 @@ from datetime import UTC
 from dial.conformance.suite import assert_well_formed
 from dial.errors import BalancerRefused, SettingError, UnknownService
 from dial_haproxy import check_files
-from dial_haproxy.options import DEFAULT_DRAWS, NAME, Address, LogFormat, read_options
+from dial_haproxy.options import NAME, Address, LogFormat, read_options
 from dial_haproxy.parser import MAX_LINE_BYTES, LogParser
 from dial_haproxy.runtime import split_answers
 from dial_haproxy.state import (
@@ -48,7 +48,7 @@ def show_info(data: bytes) -> bool:
         info = parse_info(_answer(data))
     except BalancerRefused as error:
         return refused(error, "HAProxy")
-    combine(SERVICE, info, _SERVERS, _STATS, draws=DEFAULT_DRAWS)
+    combine(SERVICE, info, _SERVERS, _STATS, by_delay=False)
     return True
 
 
@@ -62,7 +62,7 @@ def show_servers(data: bytes) -> bool:
         assert NAME.fullmatch(name), "a name could be a second command"
         assert 0 <= server.weight <= MAX_WEIGHT
         assert 0 <= server.configured_weight <= MAX_WEIGHT
-    state = combine(SERVICE, _INFO, servers, _STATS, draws=DEFAULT_DRAWS)
+    state = combine(SERVICE, _INFO, servers, _STATS, by_delay=True)
     assert [server.name for server in state.servers] == list(servers)
     return bool(servers)
 
@@ -75,7 +75,7 @@ def show_stat(data: bytes) -> bool:
         stats = parse_stats(text, SERVICE)
         if stats is None:
             return False
-        state = combine(SERVICE, _INFO, _SERVERS, stats, draws=DEFAULT_DRAWS)
+        state = combine(SERVICE, _INFO, _SERVERS, stats, by_delay=False)
     except BalancerRefused as error:
         return refused(error, "show stat", f"backend {SERVICE!r}")
     assert SERVICE in names

@@ -8,14 +8,20 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from dial.optimizer import integer_weights, shares_of_weights, tail_optimal_shares
-from dial.optimizer.weights import concurrency_weights, drawn_weights, ideal_weights
+from dial.optimizer import (
+    integer_weights,
+    rate_weights,
+    shares_of_weights,
+    tail_optimal_shares,
+)
+from dial.optimizer.weights import concurrency_weights, ideal_weights
 from dial.types import WeightKind, WeightMeaning
 
 HAPROXY = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=256, zero_drains=True)
 LEASTCONN = WeightMeaning(WeightKind.CONCURRENCY, minimum=1, maximum=256, zero_drains=True)
 ENVOY = WeightMeaning(WeightKind.REQUESTS, minimum=1, maximum=2**31, zero_drains=False)
 NARROW = WeightMeaning(WeightKind.REQUESTS, minimum=3, maximum=10, zero_drains=True)
+BY_DELAY = WeightMeaning(WeightKind.SERVICE_RATE, minimum=1, maximum=256, zero_drains=True)
 meanings = st.sampled_from([HAPROXY, ENVOY, NARROW])
 ideals = st.lists(st.one_of(st.just(0.0), st.floats(1e-6, 1.0)), min_size=1, max_size=30).filter(
     lambda values: sum(values) > 0.0
@@ -249,95 +255,36 @@ def test_on_the_way_out_a_victims_weight_under_leastconn_never_rises() -> None:
     assert ideal_weights(aim, LEASTCONN, throughput, 60.0, aim=aim)[0] == 0.0
 
 
-# ---------------------------------------------------------------- drawn, and the least busy taken
-
-
-def drawn(left: list[float], rho: float, floor: float = 0.0) -> list[float]:
-    """Relative to the largest: of evenly configured backends."""
-    even = np.full(len(left), 100.0)
-    found = drawn_weights(even, np.array(left), rho, draws=32, floor=floor)
-    return (found / found.max()).tolist()
+# ---------------------------------------------------------------- service rates
 
 
 @pytest.mark.parametrize(
-    ("rho", "weight"),
+    ("left", "configured", "weights"),
     [
-        (0.1, 0.5**4),  # at most 4
-        (0.5, 0.5**2.75),  # 5.5 x (1 - 0.5)
-        (0.75, 0.5**1.375),
-        (0.9, 0.5),  # at least 1
-        (1.3, 0.5),  # more than all can serve
+        ([1.0, 1.0, 0.5], [100, 100, 100], [100, 100, 50]),
+        ([1.0, 1.0, 0.5], [100, 100, 50], [100, 100, 25]),
+        ([0.5, 1.0], [1, 2], [25, 100]),  # in finer units
+        ([0.5, 1.0], [256, 256], [128, 256]),
+        ([0.5, 1.0], [1, 256], [1, 256]),  # coarser than 256 it cannot be, and never 0
+        ([0.0, 0.3], [100, 100], [0, 30]),
     ],
 )
-def test_the_lower_the_load_the_steeper_a_weight_falls_with_what_is_taken(rho, weight):
-    assert drawn([1.0, 1.0, 0.5], rho) == pytest.approx([1.0, 1.0, weight])
+def test_a_service_rate_is_what_is_left_of_the_configured_weight(left, configured, weights):
+    assert rate_weights(np.array(left), BY_DELAY, configured) == weights
 
 
-def test_backends_that_nobody_disturbs_keep_their_configured_ratio():
-    found = drawn_weights(
-        np.array([100.0, 50.0, 100.0]), np.array([1.0, 1.0, 0.5]), 0.25, draws=32, floor=0.0
-    )
-    assert found == pytest.approx([100.0, 50.0, 100.0 / 16])
-
-
-def test_a_victim_is_drawn_for_a_third_of_the_requests_or_has_the_floor_share():
-    # 1 - (1 - w)^32 = 1/3 is w = 0.0126 of all; of many backends a tenth of the even share is less.
-    w = drawn([1.0, 1.0, 0.1], 0.25, floor=0.1 / 3)[2]
-    assert 1.0 - (1.0 - w / (2.0 + w)) ** 32 == pytest.approx(1 / 3, rel=0.02)
-    assert drawn([1.0] * 99 + [0.1], 0.25, floor=0.001)[99] == pytest.approx(0.1, rel=0.02)
-
-
-def test_a_floor_raises_no_weight_beyond_the_configured_one():
-    found = drawn_weights(np.array([1.0, 200.0]), np.array([0.5, 1.0]), 0.5, draws=32, floor=0.5)
-    assert found[0] == 1.0
-
-
-def p90(victim: float, load: float, weights: list[float], requests: int = 40_000) -> float:
-    """In service times: of three behind HAProxy's ``random(32)``; without weights, leastconn."""
-    rng = np.random.default_rng(11)
-    r = np.array([victim, 1.0, 1.0])
-    now_s = np.cumsum(rng.exponential(1.0 / (load * r.sum()), requests))
-    work = rng.exponential(1.0, requests)
-    drawn_of = (
-        rng.choice(3, (requests, 32), p=np.array(weights) / sum(weights)) if weights else None
-    )
-    ends: list[list[float]] = [[], [], []]
-    order, took = [0, 1, 2], np.empty(requests)
-    for i, now in enumerate(now_s.tolist()):
-        for queue in ends:
-            while queue and queue[0] <= now:
-                queue.pop(0)
-        if drawn_of is None:
-            chosen = min(order, key=lambda k: len(ends[k]))
-            order.remove(chosen)
-            order.append(chosen)
-        else:
-            chosen, *others = drawn_of[i].tolist()
-            for other in others:
-                # Of those that are alike the last one drawn.
-                if len(ends[other]) * weights[chosen] <= len(ends[chosen]) * weights[other]:
-                    chosen = other
-        begins = ends[chosen][-1] if ends[chosen] else now
-        ends[chosen].append(begins + work[i] / r[chosen])
-        took[i] = ends[chosen][-1] - now
-    return float(np.percentile(took[requests // 20 :], 90.0))
-
-
-@pytest.mark.parametrize(
-    ("victim", "load", "at_most"),
-    [
-        # Of least connections' P90; the shortest expected delay comes to 0.81, 0.87, 0.91,
-        # 0.49, 0.65 and 0.82.
-        (0.5, 0.25, 0.88),
-        (0.5, 0.5, 0.93),
-        (0.5, 0.75, 0.97),
-        (0.2, 0.25, 0.62),
-        (0.2, 0.5, 0.75),
-        (0.2, 0.75, 0.88),
-    ],
+@given(
+    st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(1, 256)), min_size=1, max_size=30),
+    st.data(),
 )
-def test_drawn_by_its_weights_requests_are_served_sooner_than_by_least_connections(
-    victim, load, at_most
-):
-    weights = drawn([victim, 1.0, 1.0], load, floor=0.1 / 3)
-    assert p90(victim, load, weights) <= at_most * p90(victim, load, [])
+def test_a_backends_service_rate_does_not_depend_on_what_others_have_left(backends, data):
+    left, configured = (list(column) for column in zip(*backends, strict=True))
+    at = data.draw(st.integers(0, len(left) - 1))
+    before = rate_weights(np.array(left), BY_DELAY, configured)
+    left[at] = data.draw(st.floats(0.0, 1.0))
+    after = rate_weights(np.array(left), BY_DELAY, configured)
+    assert [w for i, w in enumerate(before) if i != at] == [
+        w for i, w in enumerate(after) if i != at
+    ]
+    assert all(0 <= weight <= 256 for weight in after)
+    assert all((weight == 0) == (part == 0.0) for weight, part in zip(after, left, strict=True))

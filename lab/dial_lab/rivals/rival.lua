@@ -22,18 +22,23 @@ local policy, service = os.getenv("RIVAL"), os.getenv("RIVAL_SERVICE")
 
 local servers = {} -- by name
 local order = {} -- names, as in the configuration
-local requests = 0 -- so far; who was chosen least lately wins a tie
+local events = 0 -- so far: choices and answers; whose last one is longest ago wins a tie
 
 local function now_s()
   local now = core.now()
   return now.sec + now.usec / 1e6
 end
 
+local function happened(server)
+  events = events + 1
+  server.event = events
+end
+
 local function least(cost, among)
   local best, best_cost
   for _, each in ipairs(among) do
     local this = cost(each)
-    if not best or this < best_cost or (this == best_cost and each.chosen < best.chosen) then
+    if not best or this < best_cost or (this == best_cost and each.event < best.event) then
       best, best_cost = each, this
     end
   end
@@ -57,7 +62,7 @@ local function read_servers()
     if not servers[name] then
       local weight = tonumber(stats.weight)
       servers[name] = {
-        name = name, in_flight = 0, left = 1.0, chosen = 0, weight = weight, configured = weight,
+        name = name, in_flight = 0, left = 1.0, event = 0, weight = weight, configured = weight,
       }
       order[#order + 1] = name
       table.sort(order)
@@ -97,8 +102,7 @@ core.register_fetches("rival", function(txn)
     txn:set_priv({ nil, at_s, 0 })
     return ""
   end
-  requests = requests + 1
-  chosen.chosen = requests
+  happened(chosen)
   txn:set_priv({ chosen, at_s, chosen.in_flight })
   chosen.in_flight = chosen.in_flight + 1
   return chosen.name
@@ -111,6 +115,7 @@ core.register_action("rival_done", { "http-res" }, function(txn)
   local chosen = asked[1]
   if chosen then
     chosen.in_flight = math.max(chosen.in_flight - 1, 0)
+    happened(chosen)
   else
     chosen = servers[txn.f:srv_name()]
   end

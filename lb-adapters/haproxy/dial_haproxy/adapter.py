@@ -12,6 +12,7 @@ from dial.errors import BalancerRefused, StalePlan, UnknownService
 from dial.types import ApplyReport, BalancerState
 from dial_haproxy import state
 from dial_haproxy.checks import find
+from dial_haproxy.config import turn_variable
 from dial_haproxy.options import NAME, Options
 from dial_haproxy.runtime import RuntimeClient
 from dial_haproxy.stream import log_stream
@@ -58,8 +59,13 @@ class HAProxyAdapter:
 
     async def read(self) -> BalancerState:
         """Servers, counters and weights in force, in one exchange (see the protocol)."""
-        info_text, servers_text, stat_text = await self._client.ask(
-            ("show info", f"show servers state {self._service}", self._show_stat())
+        info_text, servers_text, stat_text, rules_text = await self._client.ask(
+            (
+                "show info",
+                f"show servers state {self._service}",
+                self._show_stat(),
+                f"get var {turn_variable(self._service)}",
+            )
         )
         info = state.parse_info(info_text)
         servers = await self._servers(servers_text)
@@ -72,7 +78,8 @@ class HAProxyAdapter:
             stats = state.parse_stats(stat_text, self._service)
         if stats is None:
             raise BalancerRefused(f"'{self._show_stat()}' does not show backend {self._service!r}")
-        return state.combine(self._service, info, servers, stats, draws=self.options.draws)
+        by_delay = state.parse_rules(rules_text, self._service)
+        return state.combine(self._service, info, servers, stats, by_delay=by_delay)
 
     async def apply(self, weights: Mapping[str, int], *, version: int) -> ApplyReport:
         """Write the weights that differ in one exchange, then read all of them back.

@@ -17,8 +17,8 @@ from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import read_files
 from dial_haproxy.cfg.running import Running, addresses, compare
 from dial_haproxy.cfg.sections import Config, parse
-from dial_haproxy.cfg.service import BEST, SOONER, meant
-from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
+from dial_haproxy.cfg.service import BEST, MEANINGS, SOONER
+from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line, turn_variable
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
 
@@ -46,10 +46,16 @@ async def find(
         findings += check(config, service, options)
     before = None
     try:
-        info_text, level, servers_text = await client.ask(
-            ("show info", "show cli level", f"show servers state {service}")
+        info_text, level, servers_text, rules_text = await client.ask(
+            (
+                "show info",
+                "show cli level",
+                f"show servers state {service}",
+                f"get var {turn_variable(service)}",
+            )
         )
         info = state.parse_info(info_text)
+        by_delay = state.parse_rules(rules_text, service)
     except BalancerUnreachable as error:
         findings.append(_error(str(error), f"in 'global':\n{_socket(options)}"))
     except BalancerError as error:
@@ -61,7 +67,7 @@ async def find(
         findings += about_service
         before = await _stats(service, servers, client)
         if before is not None:
-            findings += _algorithm(service, before, options)
+            findings += _algorithm(service, before, options, by_delay=by_delay)
         if config is not None and servers:
             algorithm = before.algorithm if before is not None else None
             running = Running(
@@ -136,9 +142,11 @@ def _service(service: str, text: str) -> tuple[dict[str, state.Server], list[Fin
     return servers, findings
 
 
-def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Finding]:
+def _algorithm(
+    service: str, stats: state.Stats, options: Options, *, by_delay: bool
+) -> list[Finding]:
     try:
-        meaning = state.weight_meaning(service, stats.algorithm, options.draws)
+        meaning = state.weight_meaning(service, stats.algorithm, by_delay=by_delay)
     except BalancerError as error:
         return [
             _error(
@@ -149,10 +157,10 @@ def _algorithm(service: str, stats: state.Stats, options: Options) -> list[Findi
     findings = [
         _ok(
             f"backend {service!r}: balance {state.algorithm_name(stats.algorithm)}; a weight is "
-            f"{meant(meaning)}"
+            f"{MEANINGS[meaning.kind]}"
         )
     ]
-    best = meaning.draws_many or state.algorithm_name(stats.algorithm) == BEST
+    best = by_delay or state.algorithm_name(stats.algorithm) == BEST
     if not options.config_file and not best:
         findings.append(Finding(Severity.NOTE, f"backend {service!r}: {SOONER}"))
     reused = sum(row.get("reuse", 0) for row in stats.servers.values())

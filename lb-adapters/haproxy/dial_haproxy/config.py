@@ -6,6 +6,8 @@ parser reads fails silently: every line is then malformed.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 LOG_FORMAT = (
@@ -42,6 +44,13 @@ ring dial
     server dial {host}:{port} log-proto legacy
 """
 """A section of its own.  A full ring forgets its oldest lines; no request waits for it."""
+
+
+CHOSEN = "use-server %[var(txn.dial_server)]"
+"""The last of the rules of :func:`expected_delay` begins so."""
+
+_MOST = 2**63 - 1
+"""HAProxy's largest number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +92,78 @@ def snippet(
     """
     ring = RING.format(host=log_host, port=log_port)
     return Snippet(in_global=socket_line(socket), section=ring, in_frontend=FRONTEND)
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """Lines for ``haproxy.cfg`` by which a request goes where it is to be served soonest."""
+
+    in_global: tuple[str, ...]
+    in_backend: tuple[str, ...]
+
+
+def expected_delay(service: str, servers: Sequence[str]) -> Rules:
+    """The rules: the shortest expected delay, with weights for service rates.
+
+    Of the servers that are up the one with the least (requests + 1) / weight takes the request,
+    requests being those that it works on and those in its queue; of several such ones the one
+    whose last request came or ended longest ago, as leastconn has it.  But leastconn takes an idle
+    server whatever its weight.
+    Weight 0 drains, as ever.  Rules cannot see which server an admin's ``state drain`` is for, but
+    that there is one: then, and where no server can be chosen, ``balance`` does.
+
+    Parameters
+    ----------
+    service
+        Name of the backend.
+    servers
+        Names of its servers.
+
+    Examples
+    --------
+    >>> expected_delay("app", ["s1", "s2"]).in_backend[-1]
+    'use-server %[var(txn.dial_server)] if { nbsrv(app),sub(txn.dial_usable) eq 0 }'
+    """
+    turn = turn_variable(service)
+    last = [turn.removesuffix("turn") + f"last.{_word(name)}" for name in servers]
+    rules = [
+        f"http-request set-var(txn.dial_least) int({_MOST})",
+        "http-request set-var(txn.dial_usable) int(0)",
+    ]
+    for name, changed in zip(servers, last, strict=True):
+        server = f"{service}/{name}"
+        # Below, 32 bits for the turn; above, the delay with 16 bits for its fraction.  What does
+        # not go into 63 bits is _MOST, and so is a delay at weight 0.
+        rules += [
+            f"http-request set-var(txn.dial_weight) srv_weight({server})",
+            f"http-request set-var(txn.dial_queue) srv_queue({server})",
+            f"http-request set-var(txn.dial_delay) srv_conn({server}),add(txn.dial_queue),add(1),"
+            f"mul(65536),div(txn.dial_weight),mul(4294967296),add({changed})",
+            "http-request set-var(txn.dial_usable) var(txn.dial_usable),add(1) if "
+            f"{{ srv_is_up({server}) }} {{ srv_weight({server}) gt 0 }}",
+            f"http-request set-var(txn.dial_server) str({name}) if {{ srv_is_up({server}) }} "
+            "{ var(txn.dial_delay),sub(txn.dial_least) lt 0 }",
+            "http-request set-var(txn.dial_least) var(txn.dial_delay) if "
+            f"{{ var(txn.dial_server) -m str {name} }}",
+        ]
+    for event in ("http-request", "http-after-response"):
+        rules.append(f"{event} set-var({turn}) var({turn}),add(1)")
+        rules += [
+            f"{event} set-var({changed}) var({turn}) if {{ var(txn.dial_server) -m str {name} }}"
+            for name, changed in zip(servers, last, strict=True)
+        ]
+    rules.append(f"{CHOSEN} if {{ nbsrv({service}),sub(txn.dial_usable) eq 0 }}")
+    return Rules(tuple(f"set-var {name} int(0)" for name in (turn, *last)), tuple(rules))
+
+
+def turn_variable(service: str) -> str:
+    """The variable of the process that is there where the rules are in force."""
+    return f"proc.dial.{_word(service)}.turn"
+
+
+def _word(name: str) -> str:
+    """A name in the letters that HAProxy has for those of variables."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", name)
 
 
 def statements(lines: str) -> list[str]:

@@ -21,9 +21,6 @@ LatencyEnd = Literal["total", "first-byte"]
 # a ";" or a line break in a name would be a second command on the runtime socket.
 NAME = re.compile(r"[A-Za-z0-9_.:-]+")
 
-DEFAULT_DRAWS = 2
-"""Of ``balance random`` without a number (configuration manual, 4.2)."""
-
 # Labels of 1 to 63 characters: looking up any other host is no OSError but a UnicodeError.
 _LABEL = r"[A-Za-z0-9_-]{1,63}"
 _HOST_PORT = re.compile(rf"//(?:\[(.+)\]|({_LABEL}(?:\.{_LABEL})*\.?)):([0-9]{{1,5}})")
@@ -94,11 +91,6 @@ class Options(BaseModel):
         description="True where every request opens a new connection to its server (option "
         "httpclose): a connect time of 0 ms then means less than 1 ms.  Else it cannot be told "
         "from a reused connection, and counts as not measured.",
-    )
-    draws: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        default=DEFAULT_DRAWS,
-        description="N of balance random(N), which HAProxy does not tell while it runs; from 16 on "
-        "a weight is one of requests in flight.  check compares it with config_file.",
     )
     latency: LatencyEnd = Field(
         default="total",

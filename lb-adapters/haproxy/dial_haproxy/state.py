@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 from dial.errors import BalancerRefused, UnknownService
 from dial.types import BalancerState, ServerState, WeightKind, WeightMeaning
-from dial_haproxy.options import DEFAULT_DRAWS, NAME
+from dial_haproxy.config import turn_variable
+from dial_haproxy.options import NAME
 
 MIN_VERSION = (2, 4)
 """First with a ring that sends raw lines over TCP and shows its start time."""
@@ -205,8 +206,22 @@ def _table(text: str) -> list[dict[str, str]]:
     return [dict(zip(header, row, strict=False)) for row in rows]
 
 
-def weight_meaning(service: str, algorithm: str, draws: int) -> WeightMeaning:
-    """What a weight means under ``balance ALGORITHM``, ``random(draws)`` if it is random.
+def parse_rules(text: str, service: str) -> bool:
+    """Read ``get var``: whether the rules of :func:`dial_haproxy.config.expected_delay` are there.
+
+    HAProxy before 2.4 does not know the command, and has no rules.
+    """
+    return text.startswith(f"{turn_variable(service)}: type=sint ")
+
+
+def weight_meaning(service: str, algorithm: str, *, by_delay: bool) -> WeightMeaning:
+    """What a weight means under ``balance ALGORITHM``, or under the rules before it.
+
+    Parameters
+    ----------
+    service : name of the backend.
+    algorithm : as ``show stat`` prints it.
+    by_delay : whether :func:`dial_haproxy.config.expected_delay` is in force, which chooses first.
 
     Raises
     ------
@@ -221,28 +236,12 @@ def weight_meaning(service: str, algorithm: str, draws: int) -> WeightMeaning:
             "roundrobin, leastconn and random"
         )
     return WeightMeaning(
-        kind=kind,
+        kind=WeightKind.SERVICE_RATE if by_delay else kind,
         minimum=1,
         maximum=MAX_WEIGHT,
         zero_drains=True,
         probe=_PROBE,
-        draws=draws if kind is WeightKind.DRAW else 1,
     )
-
-
-def draws_of(balance: str) -> int | None:
-    """N of ``random(N)``, the argument of ``balance``; 2 if it has none; ``None`` of another.
-
-    Examples
-    --------
-    >>> draws_of("random(32)"), draws_of("random"), draws_of("leastconn")
-    (32, 2, None)
-    """
-    name, _, argument = balance.partition("(")
-    if name != "random":
-        return None
-    number = argument.rstrip(")")
-    return int(number) if number.isascii() and number.isdecimal() else DEFAULT_DRAWS
 
 
 def algorithm_name(algorithm: str) -> str:
@@ -251,16 +250,21 @@ def algorithm_name(algorithm: str) -> str:
 
 
 def combine(
-    service: str, info: Info, servers: Mapping[str, Server], stats: Stats, *, draws: int
+    service: str,
+    info: Info,
+    servers: Mapping[str, Server],
+    stats: Stats,
+    *,
+    by_delay: bool,
 ) -> BalancerState:
-    """One reading out of the three answers.
+    """One reading out of the answers.
 
     Raises
     ------
     BalancerRefused
         If the algorithm is one whose weights are of no use.
     """
-    meaning = weight_meaning(service, stats.algorithm, draws)
+    meaning = weight_meaning(service, stats.algorithm, by_delay=by_delay)
     states = []
     for name, server in servers.items():
         count = stats.servers.get(name, {})

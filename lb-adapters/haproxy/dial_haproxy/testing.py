@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dial_haproxy.config import turn_variable
+
 STATE_HEADER = (
     "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight "
     "srv_iweight srv_time_since_last_change srv_check_status srv_check_result srv_check_health "
@@ -64,6 +66,8 @@ class FakeHAProxy:
         Of the socket, and of the process.
     deaf
         Servers whose new weight it accepts and forgets.
+    by_delay
+        Whether it has the rules of :func:`dial_haproxy.config.expected_delay`.
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class FakeHAProxy:
         level: str = "admin",
         version: str = "2.6.12-1+deb12u4",
         deaf: Iterable[str] = (),
+        by_delay: bool = False,
     ) -> None:
         self.path = path
         self.service = service
@@ -84,6 +89,7 @@ class FakeHAProxy:
         self.level = level
         self.version = version
         self.deaf = frozenset(deaf)
+        self.by_delay = by_delay
         self.pid = 6022
         self.start_time_s = 1_795_212_580
         self.lines: list[str] = []
@@ -126,6 +132,12 @@ class FakeHAProxy:
                 return self._state() if name == self.service else "Can't find backend.\n\n"
             case ["show", "stat", name, kinds, "-1"]:
                 return self._stat(name, kinds)
+            case ["get", "var", name]:
+                if self.by_delay and name == turn_variable(self.service):
+                    return (
+                        f"{name}: type=sint value=<0>\n"  # without the line break that others have
+                    )
+                return "Variable not found.\n\n"
             case ["set", "weight", target, weight]:
                 return self._set_weight(target, weight)
             case _:

@@ -19,7 +19,14 @@ import dial_haproxy
 from dial.conformance.upstream import Upstream
 from dial.errors import BalancerError
 from dial.ports import free_port
-from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line
+from dial_haproxy.config import (
+    FRONTEND,
+    HTTPLOG,
+    Rules,
+    expected_delay,
+    snippet,
+    socket_line,
+)
 from dial_haproxy.runtime import RuntimeClient
 from dial_haproxy.state import parse_info
 from dial_haproxy.testing import FakeHAProxy, FakeServer, send_log
@@ -92,6 +99,7 @@ class RealHarness:
         reloads: bool,
         frontend: str,
         config: Callable[[RealHarness], str],
+        by_delay: bool,
     ) -> None:
         self.backends = NAMES
         self.directory = directory
@@ -109,6 +117,7 @@ class RealHarness:
         self.client = RuntimeClient(self.adapter.options.socket, 5.0)
         self.frontend = frontend
         self.balance = balance
+        self.rules = expected_delay("app", NAMES) if by_delay else Rules((), ())
         self.write_config = config
         self.process: asyncio.subprocess.Process | None = None
         self.members = [Upstream() for _ in NAMES]
@@ -124,9 +133,13 @@ class RealHarness:
             f"    server {name} 127.0.0.1:{port} weight 10\n"
             for name, port in zip(NAMES, self.member_ports, strict=True)
         )
+        in_global, in_backend = (
+            "".join(f"    {statement}\n" for statement in statements)
+            for statements in (self.rules.in_global, self.rules.in_backend)
+        )
         return f"""
 global
-{socket_line(str(self.runtime))}{ring}
+{socket_line(str(self.runtime))}{in_global}{ring}
 defaults
     mode http
     timeout connect 1s
@@ -137,7 +150,7 @@ frontend {self.frontend}
 {frontend}    default_backend app
 backend app
     balance {self.balance}
-{servers}
+{in_backend}{servers}
 """
 
     async def start(self) -> None:
@@ -284,10 +297,11 @@ def real_harness(
         reloads: bool = False,
         frontend: str = "fe",
         config: Callable[[RealHarness], str] = RealHarness.config,
+        by_delay: bool = False,
     ) -> AsyncIterator[RealHarness]:
         if shutil.which("haproxy") is None:
             pytest.skip("no haproxy program here: install HAProxy 2.4 or newer")
-        harness = RealHarness(directory, balance, log, reloads, frontend, config)
+        harness = RealHarness(directory, balance, log, reloads, frontend, config, by_delay)
         try:
             await harness.start()
             yield harness

@@ -93,7 +93,6 @@ def test_nothing_has_to_change_where_all_is_right():
     (note,) = [f for f in findings if f.severity is Severity.NOTE]
     assert 'service = "app"' in note.settings
     assert 'socket = "/run/haproxy/dial.sock"\nlog = "tcp://127.0.0.1:5140"' in note.settings
-    assert "\ndraws = 32\n" in note.settings
 
 
 def test_each_broken_line_is_named_and_the_rest_is_still_looked_at(haproxy_check):
@@ -201,34 +200,12 @@ def test_an_algorithm_with_weights_is_left_alone(algorithm):
 
 @pytest.mark.parametrize(
     ("balance", "said"),
-    [
-        ("", True),
-        ("roundrobin", True),
-        ("random(2)", True),
-        ("leastconn", False),
-        ("random(32)", False),
-    ],
+    [("", True), ("roundrobin", True), ("random(2)", True), ("leastconn", False)],
 )
 def test_a_better_algorithm_is_recommended_and_not_put_in(balance, said):
     line = f"    balance {balance}\n" if balance else ""
     notes = [f for f in findings_of(f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}{line}") if SOONER in f.what]
     assert [f.edits for f in notes] == [()] * said
-
-
-@pytest.mark.parametrize(
-    ("balance", "draws", "said"),
-    [
-        ("random(32)", 2, "balance random(32), but DIAL's option draws is 2"),
-        ("random", 32, "balance random, but DIAL's option draws is 32"),
-        ("random(32)", 32, ""),
-        ("leastconn", 32, ""),
-    ],
-)
-def test_draws_that_are_not_those_of_the_file_are_a_warning(balance, draws, said):
-    text = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}    balance {balance}\n"
-    findings = findings_of(text, "app", socket="/run/s", log="file:/l", draws=draws)
-    found = [w for w in warnings(findings) if "option draws" in w]
-    assert [said in w for w in found] == [True] * bool(said)
 
 
 def test_an_inherited_algorithm_is_overridden_not_changed_for_all():

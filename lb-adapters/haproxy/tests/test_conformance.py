@@ -18,10 +18,13 @@ class RealHAProxy(AdapterConformance):
     balance = "roundrobin"
     log = "tcp"
     reloads = False
+    by_delay = False
 
     @pytest_asyncio.fixture
     async def harness(self, real_harness):
-        async with real_harness(self.balance, self.log, reloads=self.reloads) as harness:
+        async with real_harness(
+            self.balance, self.log, reloads=self.reloads, by_delay=self.by_delay
+        ) as harness:
             yield harness
 
 
@@ -32,6 +35,11 @@ class TestRoundRobinOverARing(RealHAProxy):
 class TestLeastConnOverARingWithReloads(RealHAProxy):
     balance = "leastconn"
     reloads = True
+
+
+class TestExpectedDelayOverARing(RealHAProxy):
+    balance = "leastconn"
+    by_delay = True
 
 
 class TestRandomOverSyslog(RealHAProxy):

@@ -132,11 +132,9 @@ async def test_the_algorithm_says_what_a_weight_means(fake, algorithm, kind):
     assert (await make(fake).read()).meaning.kind is kind
 
 
-@pytest.mark.parametrize(("draws", "many"), [(2, False), (32, True)])
-async def test_random_draws_as_many_as_the_options_say(fake, draws, many):
-    fake.algorithm = "unknown"
-    meaning = (await make(fake, draws=draws).read()).meaning
-    assert (meaning.draws, meaning.draws_many) == (draws, many)
+async def test_where_the_rules_are_there_a_weight_is_a_service_rate(fake):
+    fake.algorithm, fake.by_delay = "leastconn", True
+    assert (await make(fake).read()).meaning.kind is WeightKind.SERVICE_RATE
 
 
 @pytest.mark.parametrize("algorithm", ["static-rr", "first", "source", "uri", "hash"])

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from dial.adapter import Finding, Severity
+from dial_haproxy.cfg.delay import check_rules
 from dial_haproxy.cfg.findings import note
 from dial_haproxy.cfg.lines import read_files
 from dial_haproxy.cfg.log import check_frontend, check_ring, check_silenced
@@ -23,12 +24,11 @@ from dial_haproxy.cfg.service import (
     check_algorithm,
     check_mode,
     check_new_connections,
-    draws,
     frontends,
     is_http,
     services,
 )
-from dial_haproxy.options import DEFAULT_DRAWS, Address, Options
+from dial_haproxy.options import Address, Options
 
 
 def check_files(paths: Sequence[Path], service: str = "") -> tuple[Finding, ...] | None:
@@ -95,14 +95,15 @@ def check(config: Config, service: str = "", options: Options | None = None) -> 
     )
     findings += check_socket(config, socket)
     findings += check_processes(config)
+    expected = options is not None and options.new_connections
     for section in chosen:
-        findings += _service(config, section, log, options)
+        findings += _service(config, section, log, expected)
     if chosen:
         findings += check_state_file(config, chosen, socket)
         # Last, for it goes to the end of the file, behind what is put in after a last line.
         findings += check_ring(config, log, in_front)
         if options is None:
-            findings.append(_settings(config, chosen, socket, log))
+            findings.append(_settings(config, [c.name for c in chosen], socket, log))
     return list(dict.fromkeys(findings))
 
 
@@ -134,16 +135,13 @@ def _choose(config: Config, service: str) -> tuple[list[Section], list[Finding]]
     ]
 
 
-def _service(
-    config: Config, section: Section, log: Wanted, options: Options | None
-) -> Iterator[Finding]:
+def _service(config: Config, section: Section, log: Wanted, expected: bool) -> Iterator[Finding]:
     sure, unsure = frontends(config, section)
     yield from check_mode(section)
-    yield from check_algorithm(section, options.draws if options else None)
+    yield from check_algorithm(section)
     yield from check_servers(section)
-    yield from check_new_connections(
-        section, sure, expected=options is not None and options.new_connections
-    )
+    yield from check_rules(config, section)
+    yield from check_new_connections(section, sure, expected)
     for frontend in unsure:
         yield Finding(
             Severity.WARNING,
@@ -166,12 +164,12 @@ def _service(
         yield from check_silenced(section)
 
 
-def _settings(config: Config, chosen: list[Section], socket: Address, log: Wanted) -> Finding:
+def _settings(config: Config, names: list[str], socket: Address, log: Wanted) -> Finding:
     """What to tell DIAL, so that it finds what this configuration has.
 
     TOML's strings are JSON's.
     """
-    service, *others = (json.dumps(section.name) for section in chosen)
+    service, *others = map(json.dumps, names)
     lines = [
         f"service = {service}" + (f"  # or {', '.join(others)}" if others else ""),
         "[adapter]",
@@ -183,9 +181,6 @@ def _settings(config: Config, chosen: list[Section], socket: Address, log: Wante
     ]
     if log.format != ("dial" if log.address.scheme == "tcp" else "httplog"):
         lines.append(f'log_format = "{log.format}"')
-    number = draws(chosen[0])
-    if number not in (None, DEFAULT_DRAWS):
-        lines.append(f"draws = {number}")
     files = [str(Path(file.path).absolute()) for file in config.files]
     lines.append(f"config_file = {json.dumps(files if len(files) > 1 else files[0])}")
     what = "DIAL's configuration that goes with it"

@@ -10,6 +10,7 @@ from dial.adapter import Edit, Finding
 from dial_haproxy.cfg.findings import in_doubt, note, ok, warning
 from dial_haproxy.cfg.lines import Line
 from dial_haproxy.cfg.sections import Section
+from dial_haproxy.config import CHOSEN
 
 MAX_TEMPLATE = 4096
 """Servers of one template that are looked at; HAProxy's roundrobin holds 4095."""
@@ -165,4 +166,6 @@ def _sticky(section: Section) -> Iterator[Finding]:
             "clients only, and slowly",
         )
     for line in section.own("use-server"):
+        if line.statement.startswith(CHOSEN):
+            continue  # it chooses by them
         yield note(line, f"{section}: '{line.statement}' goes past the weights")

@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from dial.adapter import Finding
 from dial.errors import BalancerRefused
-from dial.types import WeightKind, WeightMeaning
+from dial.types import WeightKind
 from dial_haproxy import state
+from dial_haproxy.cfg.delay import has_rules
 from dial_haproxy.cfg.findings import error, in_doubt, note, ok, warning
 from dial_haproxy.cfg.lines import Line
 from dial_haproxy.cfg.sections import Config, Section
@@ -18,14 +19,12 @@ DEFAULT_ALGORITHM = "roundrobin"
 
 DEFAULT_MODE = "tcp"
 
-_MEANINGS = {
+MEANINGS = {
     WeightKind.REQUESTS: "a share of the requests",
     WeightKind.CONCURRENCY: "a share of the requests in flight",
+    WeightKind.SERVICE_RATE: "a service rate: requests go where the delay to be expected is least",
     WeightKind.DRAW: "the probability of being drawn",
 }
-_OF_MANY = (
-    "a share of the requests in flight, and the probability of being drawn among idle servers"
-)
 _SUGGESTED = {"static-rr": "roundrobin"}
 BEST = "leastconn"
 
@@ -33,7 +32,7 @@ SOONER = (
     f"balance {BEST} serves requests sooner than any other, with DIAL's weights too: it spares a "
     "slow server before DIAL has found out why it is slow"
 )
-"""Of the algorithms that weights work with; simulated and measured in decisions 35 and 43."""
+"""Of the algorithms that weights work with; simulated and measured in decision 35."""
 
 
 def services(config: Config) -> list[Section]:
@@ -98,14 +97,8 @@ def algorithm_line(section: Section) -> Line | None:
     return lines[-1] if lines else None
 
 
-def draws(section: Section) -> int | None:
-    """N of the ``random(N)`` in force; ``None`` if that is not sure, or it is another."""
-    line = algorithm_line(section)
-    return None if line is None or not section.certain(line) else state.draws_of(line.texts[1])
-
-
-def check_algorithm(section: Section, expected_draws: int | None) -> Iterator[Finding]:
-    """Whether weights move load under the ``balance`` in force, as DIAL's options have it."""
+def check_algorithm(section: Section) -> Iterator[Finding]:
+    """Whether weights move load under the ``balance`` in force."""
     line = algorithm_line(section)
     if line is None:
         yield ok(
@@ -119,7 +112,7 @@ def check_algorithm(section: Section, expected_draws: int | None) -> Iterator[Fi
         return
     algorithm = line.texts[1].partition("(")[0]
     try:
-        meaning = state.weight_meaning(section.name, algorithm, draws(section) or 1)
+        meaning = state.weight_meaning(section.name, algorithm, by_delay=has_rules(section))
     except BalancerRefused as refused:
         statement = f"balance {_SUGGESTED.get(algorithm, BEST)}"
         own = section.has(line)
@@ -130,21 +123,9 @@ def check_algorithm(section: Section, expected_draws: int | None) -> Iterator[Fi
             fix=_instead(algorithm),
         )
     else:
-        yield ok(line, f"{section}: {line.statement}; a weight is {meant(meaning)}")
-        if meaning.draws not in (1, expected_draws or meaning.draws):
-            yield warning(
-                line,
-                f"{section}: {line.statement}, but DIAL's option draws is {expected_draws}: its "
-                "weights are for another algorithm",
-                fix=f"draws = {meaning.draws} in DIAL's configuration",
-            )
-        if meaning.kind is not WeightKind.CONCURRENCY and not meaning.draws_many:
+        yield ok(line, f"{section}: {line.statement}; a weight is {MEANINGS[meaning.kind]}")
+        if meaning.kind not in (WeightKind.CONCURRENCY, WeightKind.SERVICE_RATE):
             yield note(line, f"{section}: {SOONER}")
-
-
-def meant(meaning: WeightMeaning) -> str:
-    """What a weight is, in words."""
-    return _OF_MANY if meaning.draws_many else _MEANINGS[meaning.kind]
 
 
 def _instead(algorithm: str) -> str:

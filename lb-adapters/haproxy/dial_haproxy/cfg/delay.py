@@ -1,0 +1,71 @@
+"""The rules by which requests go where they are served soonest: there, complete, or worth adding."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from dial.adapter import Finding
+from dial_haproxy.cfg.findings import note, ok, warning
+from dial_haproxy.cfg.sections import Config, Section
+from dial_haproxy.cfg.servers import servers
+from dial_haproxy.config import CHOSEN, Rules, expected_delay, turn_variable
+
+MOST_SERVERS = 32
+"""Each server is eight rules for each request; 32 took HAProxy TODO more CPU time for a request."""
+
+SOONER_STILL = (
+    "with rules for the shortest expected delay before 'balance' requests are served sooner still: "
+    "leastconn takes an idle server however slow it is, and with them weights say how slow"
+)
+"""Measured in decision 43."""
+
+_OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|weight|queue|delay|server)\b")
+
+
+def has_rules(section: Section) -> bool:
+    """Whether the rules of :func:`dial_haproxy.config.expected_delay` choose before ``balance``."""
+    return any(line.statement.startswith(CHOSEN) for line in section.own("use-server"))
+
+
+def check_rules(config: Config, section: Section) -> Iterator[Finding]:
+    """Whether the rules are those for the servers that there are."""
+    names = [name for s in servers(section) if not s.backup for name in s.names]
+    wanted = expected_delay(section.name, names)
+    present = [line for line in section.lines if _OURS.search(line.statement)]
+    if not has_rules(section):
+        if 2 <= len(names) <= MOST_SERVERS:
+            yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, wanted))
+        return
+    prefix = turn_variable(section.name).removesuffix("turn")
+    in_global = [line for line in config.in_global("set-var") if prefix in line.statement]
+    if (
+        tuple(line.statement for line in present) == wanted.in_backend
+        and tuple(line.statement for line in in_global) == wanted.in_global
+    ):
+        yield ok(present[-1], f"{section}: rules for the shortest expected delay")
+        return
+    left_out = [n for n in names if not any(f"/{n})" in line.statement for line in present)]
+    what = f"{section}: the rules for the shortest expected delay are not those for its servers"
+    if left_out:
+        what += f": {', '.join(left_out[:5])} would get no request"
+    yield warning(
+        present[-1],
+        what,
+        *(line.removed() for line in (*in_global, *present)),
+        present[-1].followed_by(*section.indented(*wanted.in_backend)),
+        _global(config).starts_with(*wanted.in_global),
+    )
+
+
+def _global(config: Config) -> Section:
+    return config.of_kind("global")[0]
+
+
+def _lines(section: Section, rules: Rules) -> str:
+    """What to add, in words and lines."""
+    in_global, in_backend = (
+        "\n".join(f"    {statement}" for statement in statements)
+        for statements in (rules.in_global, rules.in_backend)
+    )
+    return f"in 'global':\n{in_global}\nin '{section}':\n{in_backend}"

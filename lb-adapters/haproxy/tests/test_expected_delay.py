@@ -1,0 +1,97 @@
+"""The rules of the shortest expected delay, in a real HAProxy."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+import pytest_asyncio
+
+from dial.types import WeightKind
+from dial_haproxy.config import expected_delay, turn_variable
+
+
+@pytest_asyncio.fixture
+async def proxy(real_harness):
+    """Idle: each request has been answered before the next one is sent."""
+    async with real_harness("leastconn", by_delay=True) as harness:
+        yield harness
+
+
+async def served(proxy, requests: int) -> Counter[str]:
+    before = await counts(proxy)
+    await proxy.send(requests)
+    return await counts(proxy) - before
+
+
+async def counts(proxy) -> Counter[str]:
+    state = await proxy.adapter.read()
+    return Counter({server.name: server.requests_total for server in state.servers})
+
+
+async def tell(proxy, *commands: str) -> None:
+    assert await proxy.client.ask(commands) == [""] * len(commands)
+
+
+async def test_idle_servers_of_one_weight_take_turns(proxy):
+    assert await served(proxy, 9) == {"s1": 3, "s2": 3, "s3": 3}
+
+
+async def test_a_slow_server_gets_nothing_while_a_faster_one_is_idle(proxy):
+    await proxy.adapter.apply({"s1": 9}, version=1)
+    assert await served(proxy, 8) == {"s2": 4, "s3": 4}
+
+
+async def test_a_server_takes_its_turn_again_with_its_weight(proxy):
+    await proxy.adapter.apply({"s1": 0}, version=1)
+    assert await served(proxy, 8) == {"s2": 4, "s3": 4}
+    await proxy.adapter.apply({"s1": 10}, version=2)
+    assert await served(proxy, 9) == {"s1": 3, "s2": 3, "s3": 3}
+
+
+async def test_a_server_in_maintenance_is_left_out(proxy):
+    await tell(proxy, "set server app/s2 state maint")
+    assert await served(proxy, 8) == {"s1": 4, "s3": 4}
+
+
+async def test_a_server_that_drains_is_left_out(proxy):
+    await tell(proxy, "set server app/s2 state drain")
+    assert await served(proxy, 8) == {"s1": 4, "s3": 4}
+
+
+async def test_busy_servers_share_by_weight(proxy):
+    """Of twelve that none has answered yet 2, 4 and 6 are the soonest served."""
+    await proxy.adapter.apply({"s1": 20, "s2": 40, "s3": 60}, version=1)
+    for member in proxy.members:
+        member.delay_s = 2.0
+    waiting = []
+    async with asyncio.timeout(2.0):
+        # One by one: two threads that choose at the same time do not see each other's.
+        while sum((in_flight := await held(proxy)).values()) < 12:
+            if sum(in_flight.values()) == len(waiting):
+                waiting.append(asyncio.create_task(proxy.get("/")))
+            await asyncio.sleep(0.01)
+    assert in_flight == {"s1": 2, "s2": 4, "s3": 6}
+    assert await asyncio.gather(*waiting) == [200] * 12
+
+
+async def held(proxy) -> dict[str, int]:
+    state = await proxy.adapter.read()
+    return {server.name: server.in_flight for server in state.servers}
+
+
+async def test_without_the_rules_a_weight_is_what_balance_makes_of_it(real_harness):
+    async with real_harness("leastconn") as harness:
+        assert (await harness.adapter.read()).meaning.kind is WeightKind.CONCURRENCY
+
+
+@pytest.mark.parametrize(("service", "word"), [("app", "app"), ("my-app.v1:a", "my_app_v1_a")])
+def test_names_become_names_of_variables(service, word):
+    rules = expected_delay(service, ["web-1"])
+    assert rules.in_global == (
+        f"set-var proc.dial.{word}.turn int(0)",
+        f"set-var proc.dial.{word}.last.web_1 int(0)",
+    )
+    assert turn_variable(service) == f"proc.dial.{word}.turn"
+    assert any(f"srv_conn({service}/web-1)," in rule for rule in rules.in_backend)
