@@ -1,12 +1,17 @@
-"""Now and then a backend that is drained gets requests again, to see whether its neighbour is gone.
+"""Now and then a backend that says next to nothing gets requests, to see if its neighbour is gone.
 
 A backend without requests has no response times, so nobody would learn that it could serve again.
-Under a round robin it keeps a floor share instead.  Under least connections that cannot be had: any
-backend that is idle is as good as any other there, so that the smallest weight that is not 0 still
-draws up to an even share of the load.  So the part of the load that the floor is of becomes a part
-of the time: with a floor of a tenth of the even share the weight is 1 in one tick of ten.  Where
-requests go by the delay that is to be expected an idle backend is passed over for a faster one,
-unless its weight is for the moment what it was without the neighbour.
+Under a round robin it keeps a floor share instead.  Where requests in flight are counted that
+cannot be had; so the part of the load that the floor is of becomes a part of the time, one tick of
+ten with a floor of a tenth of the even share.
+
+least connections
+    Any backend that is idle is as good as any other, so that the smallest weight that is not 0
+    still draws up to an even share of the load.  A victim is drained, and probed with that weight.
+shortest expected delay
+    Nobody is drained, and of a few backends the victim has requests enough.  Of many there is
+    always one idle that is faster.  So who has said nothing of its neighbour for ten ticks is
+    probed with all its weight until it has.
 
 What a probe shows is looked at like any interval; once it speaks for the neighbour's absence,
 the backend is asked in every tick until that is sure, or refuted.
@@ -14,11 +19,11 @@ the backend is asked in every tick until that is sure, or refuted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from dial.controller.state import Contention, Shift
-from dial.types import WeightMeaning
+from dial.types import WeightKind, WeightMeaning
 
 
 def with_probes(
@@ -28,32 +33,35 @@ def with_probes(
     *,
     tick: int,
     floor_of_even: float,
-    probing: Mapping[str, int],
+    in_full: Mapping[str, int],
+    probed: Collection[str] = (),
 ) -> Shift:
-    """Weights of drained backends: one that gets requests while they are probed, else 0.
+    """Weights of those who are probed in this tick, and of those who were as they would be.
 
     Parameters
     ----------
-    shift : as wanted, probes aside; whoever has a share of 0 in it is drained.
+    shift : as wanted; whoever has a share of 0 in it is drained.
     contentions : of each backend that has a neighbour, by this tick's verdict.
     meaning : of a weight.
     tick : its number.
     floor_of_even : least share of a backend, as a fraction of the even share; 0 asks for none.
-    probing : the weight of each backend while it is probed.
+    in_full : the weight of each backend without a neighbour.
+    probed : who was probed until now.
     """
-    if not meaning.zero_drains:
+    every = round(1.0 / floor_of_even) if floor_of_even > 0.0 else 0
+    weights = shift.weights | shift.resting
+    probes: dict[str, int] = {}
+    for name, contention in contentions.items() if every else ():
+        if name not in weights:
+            continue
+        if meaning.kind is WeightKind.SERVICE_RATE:
+            silent = tick - max(contention.read_tick, contention.since_tick) >= every
+            if silent or (name in probed and contention.gone > 0.0):
+                probes[name] = in_full[name]
+        elif meaning.zero_drains and shift.shares[name] == 0.0:
+            if contention.gone > 0.0 or (tick - contention.since_tick) % every == 0:
+                probes[name] = meaning.minimum
+    if not probes and not shift.resting:
         return shift
-    probes = {
-        name: probing[name] if _due(contentions.get(name), tick, floor_of_even) else 0
-        for name, share in shift.shares.items()
-        if share == 0.0
-    }
-    return replace(shift, weights=shift.weights | probes) if probes else shift
-
-
-def _due(contention: Contention | None, tick: int, floor_of_even: float) -> bool:
-    if contention is None or floor_of_even <= 0.0:
-        return False
-    if contention.gone > 0.0:
-        return True
-    return (tick - contention.since_tick) % max(round(1.0 / floor_of_even), 1) == 0
+    resting = {name: weights[name] for name in probes}
+    return replace(shift, weights=weights | probes, resting=resting)

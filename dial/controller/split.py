@@ -6,7 +6,7 @@ is left of each backend), then the guards, then integer weights in the balancer'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -20,6 +20,7 @@ from dial.controller.probes import with_probes
 from dial.controller.state import Contention, Shift
 from dial.controller.verdict import Verdicts
 from dial.optimizer import (
+    LEAST_RATE,
     in_flight_split,
     integer_weights,
     lemma1,
@@ -184,7 +185,7 @@ def split_load(
         ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
-            held = _with_probes(policy, pool, shift, contentions, observation)
+            held = _with_probes(policy, pool, shift, contentions, observation, probed=shift.resting)
             if held.weights != shift.weights:
                 action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
             return _wanting(held, seen, action, reason)
@@ -194,24 +195,35 @@ def split_load(
             reason = "no neighbour found" if shift is None else "configured weights are in force"
         return not_ours(seen, Action.PANIC if panic else Action.HOLD, reason)
     shares = limit_step(current, target.shares, policy.guards.max_step)
-    configured = pool.configured.tolist()
     if even and np.array_equal(shares, base):
-        weights = configured
-    elif meaning.kind is WeightKind.SERVICE_RATE:
-        left = np.ones(len(pool.names)) if even else np.where(shares > 0.0, pool.left, 0.0)
-        weights = rate_weights(left, meaning, configured)
+        weights = pool.configured.tolist()
     else:
-        ideal = ideal_weights(
-            shares, meaning, target.throughput_per_s, arrivals.peak_per_s, aim=target.shares
-        )
-        weights = integer_weights(ideal, meaning, configured)
+        weights = _weights(pool, target, shares, meaning, arrivals.peak_per_s)
     wanted = Shift(
         dict(zip(pool.names, shares.tolist(), strict=True)),
         dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
     )
-    wanted = _with_probes(policy, pool, wanted, contentions, observation)
+    probed = shift.resting if shift else ()
+    wanted = _with_probes(policy, pool, wanted, contentions, observation, probed=probed)
     return _wanting(wanted, seen, action, reason)
+
+
+def _weights(
+    pool: _Pool,
+    target: _Target,
+    shares: Floats,
+    meaning: WeightMeaning,
+    peak_per_s: float,
+) -> list[int]:
+    """(n,) that hand out ``shares``, the target's or a step towards them."""
+    configured = pool.configured.tolist()
+    if meaning.kind is WeightKind.SERVICE_RATE:
+        # A backend whose configured weight is 0 has a share of 0.
+        left = np.divide(shares, pool.base, out=np.zeros(len(shares)), where=pool.base > 0.0)
+        return rate_weights(left / float(left.max()), meaning, configured)
+    ideal = ideal_weights(shares, meaning, target.throughput_per_s, peak_per_s, aim=target.shares)
+    return integer_weights(ideal, meaning, configured)
 
 
 def not_ours(seen: Seen, action: Action, reason: str) -> LoadSplit:
@@ -229,7 +241,12 @@ def _target(
 ) -> _Target:
     """The optimum of Eq. 2 with r_i (1 - rho_bg,i), or relative shares without r_i."""
     peak_rps = verdicts.peak_rps[pool.rows]
-    if np.isnan(peak_rps).any():
+    are_known = not np.isnan(peak_rps).any()
+    if meaning.kind is WeightKind.SERVICE_RATE:
+        overload = are_known and arrivals.mean_per_s >= float((peak_rps * pool.left).sum())
+        left = pool.left if overload else np.maximum(pool.left, LEAST_RATE)
+        return _Target(proportional_shares(pool.base * left), None, overload)
+    if not are_known:
         return _Target(proportional_shares(pool.base * pool.left), None)
     throughput_per_s = peak_rps * pool.left
     if policy.strategies.split == "proportional":
@@ -240,7 +257,7 @@ def _target(
     overload = arrivals.mean_per_s >= float(throughput_per_s.sum())
     may_leave_out = (
         policy.strategies.split == "exact"
-        and meaning.kind in (WeightKind.CONCURRENCY, WeightKind.SERVICE_RATE)
+        and meaning.kind is WeightKind.CONCURRENCY
         and meaning.zero_drains
         and floor > 0.0
     )
@@ -261,33 +278,37 @@ def _with_probes(
     shift: Shift,
     contentions: Mapping[str, Contention],
     observation: Observation,
+    *,
+    probed: Collection[str],
 ) -> Shift:
-    """What is wanted, and whether those who are drained are probed in this tick."""
-    meaning = observation.meaning
+    """What is wanted, and whether those who say next to nothing are probed in this tick."""
     fraction = len(shift.shares) * floor_share(
         policy.guards.floor_share, len(shift.shares), policy.percentile
     )
-    if meaning.kind is WeightKind.SERVICE_RATE:
-        # Anything less is passed over while another one is idle.
-        weights = rate_weights(np.ones(len(pool.names)), meaning, pool.configured.tolist())
-    else:
-        weights = [meaning.minimum] * len(pool.names)
+    configured = pool.configured.tolist()
     return with_probes(
         shift,
         contentions,
-        meaning,
+        observation.meaning,
         tick=observation.tick,
         floor_of_even=fraction,
-        probing=dict(zip(pool.names, weights, strict=True)),
+        in_full=dict(
+            zip(
+                pool.names,
+                rate_weights(np.ones(len(configured)), observation.meaning, configured),
+                strict=True,
+            )
+        ),
+        probed=probed,
     )
 
 
 def _probed(before: Shift, after: Shift) -> str:
     """In words, which probes begin and end."""
-    changed = {n: w for n, w in after.weights.items() if w != before.weights[n]}
-    return ", ".join(
-        f"{name} {'is probed' if weight else 'was probed'}" for name, weight in changed.items()
-    )
+    begin = sorted(after.resting.keys() - before.resting.keys())
+    end = sorted(before.resting.keys() - after.resting.keys())
+    words = [f"{name} is probed" for name in begin] + [f"{name} was probed" for name in end]
+    return ", ".join(words)
 
 
 def shares_in_force(seen: Seen) -> Floats:

@@ -191,6 +191,8 @@ class Shift:
         The same as integer weights, to be found in force at every reading.
     arrived
         False while the step limit keeps the shares from where they should be.
+    resting
+        Of the backends that are probed in this tick: their weight otherwise.
     underneath
         Of the backends whose weight is an operator's: what it is without that order.
     """
@@ -198,6 +200,7 @@ class Shift:
     shares: dict[str, float]
     weights: dict[str, int]
     arrived: bool = True
+    resting: dict[str, int] = field(default_factory=dict)
     underneath: dict[str, int] = field(default_factory=dict)
 
 

@@ -16,9 +16,10 @@ from dial.optimizer.in_flight import in_flight_split
 from dial.optimizer.lemma1 import lemma1
 from dial.optimizer.olap import Placement, olap_shares, replica_weights
 from dial.optimizer.shares import Split, proportional_shares, tail_optimal_shares
-from dial.optimizer.weights import integer_weights, rate_weights, shares_of_weights
+from dial.optimizer.weights import LEAST_RATE, integer_weights, rate_weights, shares_of_weights
 
 __all__ = [
+    "LEAST_RATE",
     "Placement",
     "Split",
     "in_flight_split",

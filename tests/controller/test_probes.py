@@ -43,7 +43,7 @@ def probed(
         meaning,
         tick=tick,
         floor_of_even=floor_of_even,
-        probing=dict.fromkeys(shift.weights, meaning.minimum),
+        in_full=dict.fromkeys(shift.weights, 100),
     )
 
 
@@ -167,3 +167,47 @@ def test_where_weights_are_shares_the_floor_stays(make_service, kind: WeightKind
     service.rho_bg["s1"] = 0.8
     service.run(10)
     assert service.weights["s1"] >= 10
+
+
+# ---------------------------------------------------------------- where requests go by delay
+
+
+def probed_weight(tick: int, *, read_tick: int, gone: float = 0.0, before: bool = False) -> int:
+    """Of a victim that has been one since tick 100."""
+    shift = Shift({"s1": 0.35, "s2": 0.65}, {"s1": 55, "s2": 100})
+    found = with_probes(
+        shift,
+        {"s1": replace(contended(gone), read_tick=read_tick)},
+        replace(LEASTCONN, kind=WeightKind.SERVICE_RATE),
+        tick=tick,
+        floor_of_even=0.1,
+        in_full={"s1": 100, "s2": 100},
+        probed=["s1"] if before else [],
+    )
+    assert found.weights["s2"] == 100
+    assert found.resting == ({"s1": 55} if found.weights["s1"] == 100 else {})
+    return found.weights["s1"]
+
+
+def test_who_has_said_nothing_for_ten_ticks_is_probed_with_all_its_weight() -> None:
+    assert [probed_weight(tick, read_tick=104) for tick in (105, 113, 114, 115)] == [
+        55,
+        55,
+        100,
+        100,
+    ]
+
+
+def test_a_victim_that_speaks_is_not_probed() -> None:
+    assert {probed_weight(tick, read_tick=tick - 5, gone=1.0) for tick in range(105, 140)} == {55}
+
+
+def test_a_probe_goes_on_while_it_speaks_for_the_neighbours_absence() -> None:
+    assert probed_weight(121, read_tick=120, gone=0.5, before=True) == 100
+    assert probed_weight(121, read_tick=120, gone=0.0, before=True) == 55
+
+
+def test_after_a_probe_the_weight_is_what_it_was() -> None:
+    shift = Shift({"s1": 0.35, "s2": 0.65}, {"s1": 100, "s2": 100}, resting={"s1": 55})
+    found = probed(shift, {"s1": contended()}, tick=101, floor_of_even=0.1)
+    assert (found.weights, found.resting) == ({"s1": 55, "s2": 100}, {})

@@ -71,7 +71,12 @@ async def find(
         if config is not None and servers:
             algorithm = before.algorithm if before is not None else None
             running = Running(
-                servers, addresses(servers_text), algorithm, level.strip(), info.epoch
+                servers,
+                addresses(servers_text),
+                algorithm,
+                level.strip(),
+                info.epoch,
+                by_delay=by_delay,
             )
             findings += compare(config, service, options.socket, running)
     requests_before = _requests(before)

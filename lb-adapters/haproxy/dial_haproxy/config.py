@@ -132,19 +132,22 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
     ]
     for name, changed in zip(servers, last, strict=True):
         server = f"{service}/{name}"
+        up, it = f"{{ srv_is_up({server}) }}", f"{{ var(txn.dial_server) -m str {name} }}"
+        requests = f"srv_conn({server}),add(txn.dial_queue),add(1)"
         # Below, 32 bits for the turn; above, the delay with 16 bits for its fraction.  What does
         # not go into 63 bits is _MOST, and so is a delay at weight 0.
+        delay = f"{requests},mul(65536),div(txn.dial_weight),mul(4294967296),add({changed})"
+        less = "{ var(txn.dial_delay),sub(txn.dial_least) lt 0 }"
+        set_var = "http-request set-var(txn.dial_{}) {}".format
         rules += [
-            f"http-request set-var(txn.dial_weight) srv_weight({server})",
-            f"http-request set-var(txn.dial_queue) srv_queue({server})",
-            f"http-request set-var(txn.dial_delay) srv_conn({server}),add(txn.dial_queue),add(1),"
-            f"mul(65536),div(txn.dial_weight),mul(4294967296),add({changed})",
-            "http-request set-var(txn.dial_usable) var(txn.dial_usable),add(1) if "
-            f"{{ srv_is_up({server}) }} {{ srv_weight({server}) gt 0 }}",
-            f"http-request set-var(txn.dial_server) str({name}) if {{ srv_is_up({server}) }} "
-            "{ var(txn.dial_delay),sub(txn.dial_least) lt 0 }",
-            "http-request set-var(txn.dial_least) var(txn.dial_delay) if "
-            f"{{ var(txn.dial_server) -m str {name} }}",
+            set_var("weight", f"srv_weight({server})"),
+            set_var("queue", f"srv_queue({server})"),
+            set_var("delay", delay),
+            set_var(
+                "usable", f"var(txn.dial_usable),add(1) if {up} {{ srv_weight({server}) gt 0 }}"
+            ),
+            set_var("server", f"str({name}) if {up} {less}"),
+            set_var("least", f"var(txn.dial_delay) if {it}"),
         ]
     for event in ("http-request", "http-after-response"):
         rules.append(f"{event} set-var({turn}) var({turn}),add(1)")

@@ -118,33 +118,31 @@ class FakeHAProxy:
 
     def answer(self, command: str) -> str:
         """What HAProxy prints to one command, its end included."""
-        words = command.split()
-        match words:
+        match command.split():
             case ["show", "info"]:
-                return (
+                said = (
                     f"Name: HAProxy\nVersion: {self.version}\nRelease_date: 2026/10/17\n"
                     f"Pid: {self.pid}\nUptime: 0d 0h00m10s\nnode: vm\nStopping: 0\n"
                     f"Start_time_sec: {self.start_time_s}\nTainted: 0\n\n"
                 )
             case ["show", "cli", "level"]:
-                return f"{self.level}\n\n"
+                said = f"{self.level}\n\n"
             case ["show", "servers", "state", name]:
-                return self._state() if name == self.service else "Can't find backend.\n\n"
+                said = self._state() if name == self.service else "Can't find backend.\n\n"
             case ["show", "stat", name, kinds, "-1"]:
-                return self._stat(name, kinds)
-            case ["get", "var", name]:
-                if self.by_delay and name == turn_variable(self.service):
-                    return (
-                        f"{name}: type=sint value=<0>\n"  # without the line break that others have
-                    )
-                return "Variable not found.\n\n"
+                said = self._stat(name, kinds)
+            case ["get", "var", name] if self.by_delay and name == turn_variable(self.service):
+                said = f"{name}: type=sint value=<0>\n"  # without a line break of its own
+            case ["get", "var", _]:
+                said = "Variable not found.\n\n"
             case ["set", "weight", target, weight]:
-                return self._set_weight(target, weight)
+                said = self._set_weight(target, weight)
             case _:
-                return (
+                said = (
                     "Unknown command, but maybe one of the following ones is a better match:\n"
                     "  quit                                    : disconnect\n\n"
                 )
+        return said
 
     def _state(self) -> str:
         rows = [

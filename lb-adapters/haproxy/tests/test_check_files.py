@@ -12,11 +12,12 @@ import dial_haproxy
 from dial.adapter import Finding, Severity, apply_edits
 from dial_haproxy import check_files, snippet
 from dial_haproxy.cfg.check import check
+from dial_haproxy.cfg.delay import SOONER_STILL
 from dial_haproxy.cfg.lines import ConfigFile
 from dial_haproxy.cfg.log_format import reading
 from dial_haproxy.cfg.sections import parse
 from dial_haproxy.cfg.service import SOONER
-from dial_haproxy.config import LOG_FORMAT
+from dial_haproxy.config import LOG_FORMAT, expected_delay
 from dial_haproxy.options import read_options
 
 CONFIGS = Path(__file__).parent / "configs"
@@ -206,6 +207,58 @@ def test_a_better_algorithm_is_recommended_and_not_put_in(balance, said):
     line = f"    balance {balance}\n" if balance else ""
     notes = [f for f in findings_of(f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}{line}") if SOONER in f.what]
     assert [f.edits for f in notes] == [()] * said
+
+
+def with_rules(servers: Iterable[str], text: str = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}") -> str:
+    """The rules for these servers, in a file that has s1 and s2."""
+    rules = expected_delay("app", list(servers))
+    head, _, tail = text.partition(HTTP)
+    return (
+        head
+        + "".join(f"    {statement}\n" for statement in rules.in_global)
+        + f"{HTTP}{tail}"
+        + "".join(f"    {statement}\n" for statement in rules.in_backend)
+    )
+
+
+def test_rules_for_the_servers_that_there_are_are_right():
+    findings = findings_of(with_rules(["s1", "s2"]))
+    assert any("rules for the shortest" in f.what for f in findings if f.severity is Severity.OK)
+    assert not any(SOONER_STILL in f.what or "goes past" in f.what for f in findings)
+    assert any("a weight is a service rate" in f.what for f in findings)
+
+
+@pytest.mark.parametrize("names", [["s1"], ["s1", "s3"], ["s1", "s2", "s3"], ["s2", "s1"]])
+def test_rules_for_other_servers_are_made_anew(names):
+    text = with_rules(names)
+    findings = findings_of(text)
+    (said,) = warnings(findings)
+    assert "not those for its servers" in said
+    assert ("s2 would get no request" in said) == ("s2" not in names)
+    new = mended(text, findings)
+    assert sorted(new.splitlines()) == sorted(with_rules(["s1", "s2"]).splitlines())
+    assert not any(f.edits for f in findings_of(new))
+
+
+def test_rules_are_recommended_with_their_lines_and_not_put_in():
+    text = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}    balance leastconn\n"
+    (note,) = [f for f in findings_of(text) if SOONER_STILL in f.what]
+    assert note.edits == ()
+    lines = [line.strip() for line in note.fix.splitlines()]
+    rules = expected_delay("app", ["s1", "s2"])
+    assert lines == ["in 'global':", *rules.in_global, "in 'backend app':", *rules.in_backend]
+
+
+@pytest.mark.parametrize(("servers", "said"), [(1, False), (2, True), (32, True), (33, False)])
+def test_rules_are_recommended_for_some_servers(servers, said):
+    lines = "".join(f"    server s{n} 10.0.0.{n}:80\n" for n in range(servers))
+    findings = findings_of(f"{GLOBAL}{HTTP}{FRONTEND}backend app\n{lines}")
+    assert any(SOONER_STILL in f.what for f in findings) == said
+
+
+def test_servers_of_a_template_come_and_go_and_have_no_rules():
+    text = f"{GLOBAL}{HTTP}{FRONTEND}backend app\n    server-template s 3 a.example:80\n"
+    assert not any(SOONER_STILL in f.what for f in findings_of(text))
 
 
 def test_an_inherited_algorithm_is_overridden_not_changed_for_all():

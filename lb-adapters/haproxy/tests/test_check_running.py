@@ -14,6 +14,7 @@ from dial_haproxy.cfg.check import check
 from dial_haproxy.cfg.lines import ConfigFile
 from dial_haproxy.cfg.running import addresses
 from dial_haproxy.cfg.sections import parse
+from dial_haproxy.config import expected_delay
 from dial_haproxy.testing import STATE_HEADER, FakeHAProxy, FakeServer
 
 CONFIG = """\
@@ -178,3 +179,20 @@ async def test_what_check_proposes_makes_an_haproxy_that_dial_can_drive(real_har
             await real.send(6)
             await read.until(rows=6)
         assert (read.rows, read.malformed) == (6, 0)
+
+
+async def test_rules_that_only_the_file_has_are_an_error(fake, tmp_path):
+    path = tmp_path / "h.cfg"
+    adapter = checked(fake, path)
+    rules = expected_delay("app", ["s1", "s2"])
+    text = path.read_text()
+    text = text.replace("defaults\n", "".join(f"    {s}\n" for s in rules.in_global) + "defaults\n")
+    path.write_text(text + "".join(f"    {statement}\n" for statement in rules.in_backend))
+    os.utime(path, (fake.start_time_s, fake.start_time_s))
+    ((severity, what, _),) = await differences(adapter)
+    assert severity == "error"
+    assert what.endswith("with the rules for the shortest expected delay, HAProxy runs without")
+    fake.by_delay = True
+    assert await differences(adapter) == []
+    path.write_text(CONFIG.format(socket=fake.path, balance="roundrobin", s2="-", weight=10))
+    assert any(w.endswith("delay, HAProxy runs with") for _, w, _ in await differences(adapter))

@@ -1,4 +1,4 @@
-"""The rules by which requests go where they are served soonest: there, complete, or worth adding."""
+"""The rules of the shortest expected delay: there, complete, or worth adding."""
 
 from __future__ import annotations
 
@@ -30,11 +30,14 @@ def has_rules(section: Section) -> bool:
 
 def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     """Whether the rules are those for the servers that there are."""
-    names = [name for s in servers(section) if not s.backup for name in s.names]
+    active = [server for server in servers(section) if not server.backup]
+    names = [name for server in active for name in server.names]
     wanted = expected_delay(section.name, names)
     present = [line for line in section.lines if _OURS.search(line.statement)]
     if not has_rules(section):
-        if 2 <= len(names) <= MOST_SERVERS:
+        # What a template makes need not be there; a rule for a server that is not is refused.
+        lasting = all(section.certain(s.line) and not s.is_template for s in active)
+        if lasting and 2 <= len(names) <= MOST_SERVERS:
             yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, wanted))
         return
     prefix = turn_variable(section.name).removesuffix("turn")
@@ -49,17 +52,11 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     what = f"{section}: the rules for the shortest expected delay are not those for its servers"
     if left_out:
         what += f": {', '.join(left_out[:5])} would get no request"
-    yield warning(
-        present[-1],
-        what,
-        *(line.removed() for line in (*in_global, *present)),
-        present[-1].followed_by(*section.indented(*wanted.in_backend)),
-        _global(config).starts_with(*wanted.in_global),
-    )
-
-
-def _global(config: Config) -> Section:
-    return config.of_kind("global")[0]
+    edits = [line.removed() for line in (*in_global, *present)]
+    edits.append(present[-1].followed_by(*section.indented(*wanted.in_backend)))
+    for there in config.of_kind("global")[:1]:
+        edits.append(there.starts_with(*wanted.in_global))
+    yield warning(present[-1], what, *edits)
 
 
 def _lines(section: Section, rules: Rules) -> str:

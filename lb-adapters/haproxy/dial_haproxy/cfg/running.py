@@ -16,6 +16,7 @@ from pathlib import Path
 from dial.adapter import Finding, Severity
 from dial_haproxy import state
 from dial_haproxy.cfg.addresses import same
+from dial_haproxy.cfg.delay import has_rules
 from dial_haproxy.cfg.findings import error, note, ok, warning
 from dial_haproxy.cfg.process import level, sockets
 from dial_haproxy.cfg.sections import Config, Section
@@ -37,6 +38,8 @@ class Running:
     """As ``show stat`` prints it; ``None`` where it does not."""
     level: str
     epoch: str
+    by_delay: bool
+    """Whether it has the rules of :func:`dial_haproxy.config.expected_delay`."""
 
 
 def addresses(text: str) -> dict[str, tuple[str, str]]:
@@ -60,6 +63,7 @@ def compare(config: Config, service: str, socket: Address, running: Running) -> 
     findings = [
         *_servers(section, running),
         *_algorithm(section, running),
+        *_rules(section, running),
         *_level(config, socket, running),
     ]
     if not findings:
@@ -134,6 +138,15 @@ def _algorithm(section: Section, running: Running) -> Iterator[Finding]:
             yield error(section.header, what)
     elif section.certain(line) and line.texts[1].partition("(")[0] != runs:
         yield error(line, f"{section}: {line.statement}, HAProxy runs balance {runs}")
+
+
+def _rules(section: Section, running: Running) -> Iterator[Finding]:
+    if has_rules(section) != running.by_delay:
+        there, here = ("with", "without") if running.by_delay else ("without", "with")
+        yield error(
+            section.header,
+            f"{section}: {here} the rules for the shortest expected delay, HAProxy runs {there}",
+        )
 
 
 def _level(config: Config, socket: Address, running: Running) -> Iterator[Finding]:
