@@ -28,6 +28,7 @@ _NAMES = {
     "random2": "random of two",
     "leastrequest": "least request (Envoy)",
     "cswrr": "load reports (Envoy)",
+    "dial-leastconn": "DIAL on least conn.",
     "dial-roundrobin": "DIAL on round robin",
     "dial-paper": "DIAL (paper)",
     "oracle": "oracle: true capacities",

@@ -58,10 +58,13 @@ def with_probes(
             silent = tick - max(contention.read_tick, contention.since_tick) >= every
             if silent or (name in probed and contention.gone > 0.0):
                 probes[name] = in_full[name]
-        elif meaning.zero_drains and shift.shares[name] == 0.0:
-            if contention.gone > 0.0 or (tick - contention.since_tick) % every == 0:
-                probes[name] = meaning.minimum
+        elif meaning.zero_drains and shift.shares[name] == 0.0 and _due(contention, tick, every):
+            probes[name] = meaning.minimum
     if not probes and not shift.resting:
         return shift
     resting = {name: weights[name] for name in probes}
     return replace(shift, weights=weights | probes, resting=resting)
+
+
+def _due(contention: Contention, tick: int, every: int) -> bool:
+    return contention.gone > 0.0 or (tick - contention.since_tick) % every == 0

@@ -31,6 +31,7 @@ _COLOURS = {
     "leastconn": "#0072B2",
     "random2": "#CC79A7",
     "dial": "#009E73",
+    "dial-leastconn": "#882255",
     "dial-roundrobin": "#56B4E9",
     "dial-paper": "#E69F00",
 }
@@ -39,6 +40,7 @@ _NAMES = {
     "leastconn": "least connections",
     "random2": "random of two",
     "dial": "DIAL",
+    "dial-leastconn": "DIAL on least connections",
     "dial-roundrobin": "DIAL on round robin",
     "dial-paper": "DIAL (paper, 10 s)",
 }

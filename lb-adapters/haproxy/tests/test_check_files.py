@@ -209,7 +209,10 @@ def test_a_better_algorithm_is_recommended_and_not_put_in(balance, said):
     assert [f.edits for f in notes] == [()] * said
 
 
-def with_rules(servers: Iterable[str], text: str = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}") -> str:
+TEXT = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}"
+
+
+def with_rules(servers: Iterable[str], text: str = TEXT) -> str:
     """The rules for these servers, in a file that has s1 and s2."""
     rules = expected_delay("app", list(servers))
     head, _, tail = text.partition(HTTP)
@@ -225,7 +228,8 @@ def test_rules_for_the_servers_that_there_are_are_right():
     findings = findings_of(with_rules(["s1", "s2"]))
     assert any("rules for the shortest" in f.what for f in findings if f.severity is Severity.OK)
     assert not any(SOONER_STILL in f.what or "goes past" in f.what for f in findings)
-    assert any("a weight is a service rate" in f.what for f in findings)
+    with_balance = findings_of(with_rules(["s1", "s2"], f"{TEXT}    balance leastconn\n"))
+    assert any("a weight is a service rate" in f.what for f in with_balance)
 
 
 @pytest.mark.parametrize("names", [["s1"], ["s1", "s3"], ["s1", "s2", "s3"], ["s2", "s1"]])
@@ -235,9 +239,9 @@ def test_rules_for_other_servers_are_made_anew(names):
     (said,) = warnings(findings)
     assert "not those for its servers" in said
     assert ("s2 would get no request" in said) == ("s2" not in names)
-    new = mended(text, findings)
+    new = mended(text, [f for f in findings if f.severity is Severity.WARNING])
     assert sorted(new.splitlines()) == sorted(with_rules(["s1", "s2"]).splitlines())
-    assert not any(f.edits for f in findings_of(new))
+    assert warnings(findings_of(new)) == []
 
 
 def test_rules_are_recommended_with_their_lines_and_not_put_in():
@@ -249,7 +253,7 @@ def test_rules_are_recommended_with_their_lines_and_not_put_in():
     assert lines == ["in 'global':", *rules.in_global, "in 'backend app':", *rules.in_backend]
 
 
-@pytest.mark.parametrize(("servers", "said"), [(1, False), (2, True), (32, True), (33, False)])
+@pytest.mark.parametrize(("servers", "said"), [(1, False), (2, True), (16, True), (17, False)])
 def test_rules_are_recommended_for_some_servers(servers, said):
     lines = "".join(f"    server s{n} 10.0.0.{n}:80\n" for n in range(servers))
     findings = findings_of(f"{GLOBAL}{HTTP}{FRONTEND}backend app\n{lines}")

@@ -105,7 +105,8 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
             section.header,
             f"{section}: no balance line, and so {DEFAULT_ALGORITHM} (random from HAProxy 3.3 on)",
         )
-        yield note(section.header, f"{section}: {SOONER}")
+        if not has_rules(section):
+            yield note(section.header, f"{section}: {SOONER}")
         return
     if not section.certain(line):
         yield in_doubt(line, f"{section}: balance", line.doubt)
