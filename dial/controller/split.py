@@ -37,6 +37,10 @@ _LEAST_CAPACITY_LEFT = 0.02
 """Least part of a backend's throughput that is held to be left (see :func:`_target`)."""
 
 
+_LIKELY = 0.5
+"""Of the evidence for release: two intervals, for one counts 0.4 of it at most."""
+
+
 @dataclass(frozen=True, slots=True)
 class LoadSplit:
     """What is wanted of the balancer.
@@ -244,7 +248,8 @@ def _target(
     are_known = not np.isnan(peak_rps).any()
     if meaning.kind is WeightKind.SERVICE_RATE:
         overload = are_known and arrivals.mean_per_s >= float((peak_rps * pool.left).sum())
-        left = pool.left if overload else np.maximum(pool.left, LEAST_RATE)
+        as_found = overload or policy.strategies.split != "exact"
+        left = pool.left if as_found else np.maximum(pool.left, LEAST_RATE)
         return _Target(proportional_shares(pool.base * left), None, overload)
     if not are_known:
         return _Target(proportional_shares(pool.base * pool.left), None)
@@ -286,19 +291,15 @@ def _with_probes(
         policy.guards.floor_share, len(shift.shares), policy.percentile
     )
     configured = pool.configured.tolist()
+    in_full = rate_weights(np.ones(len(configured)), observation.meaning, configured)
     return with_probes(
         shift,
         contentions,
         observation.meaning,
         tick=observation.tick,
         floor_of_even=fraction,
-        in_full=dict(
-            zip(
-                pool.names,
-                rate_weights(np.ones(len(configured)), observation.meaning, configured),
-                strict=True,
-            )
-        ),
+        in_full=dict(zip(pool.names, in_full, strict=True)),
+        likely_gone=_LIKELY * policy.guards.release_evidence,
         probed=probed,
     )
 

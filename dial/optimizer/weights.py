@@ -21,7 +21,6 @@ Formula, by :class:`~dial.types.WeightKind`
         backend i holds a p_i / (r_i - a p_i) requests, and one more is
         r_i / (r_i - a p_i): that is the weight.  With Lemma 1's shares it comes to
         sqrt(r_i), whatever the load.  Here, too, p is the share that is aimed at.
-
     SERVICE_RATE (shortest expected delay)
         A request goes where (requests in flight + 1) / weight is least.  With weight ~ r_i it is
         served soonest there.  But a weight of ``LEAST_RATE`` is as good, or better, for a
@@ -59,7 +58,9 @@ _UNITS_PER_BACKEND = 100
 """Weight units handed out per backend: an even share of 100 can be set to within 1 %."""
 
 LEAST_RATE = 0.55
-"""More than a half, for the order to hold whatever is rounded.  From 0.5 to 1 all is nearly one."""
+"""Above a half: who is idle then takes a request as soon as all others have one.  0.7 and 0.95 do
+nearly the same, 0.4 waits until they have two: 4 % better where 0.2 is left, 9 % worse where 0.65
+is, and the victim is seldom seen."""
 
 _MOST_RHO = 0.8
 """The relative error of 1 / (1 - rho) is rho / (1 - rho) times that of the throughput: here four
@@ -91,8 +92,8 @@ def rate_weights(
     ----------
     left : (n,) part of its service rate that is left of each backend, in [0, 1]; 0 drains.
     meaning : range of weights.
-    configured : (n,) the weights in the balancer's own configuration, not all zero: what a backend
-        has of which all is left, or the same in finer units.
+    configured : (n,) the weights in the balancer's own configuration: what a backend has of which
+        all is left, or the same in finer units.
 
     Examples
     --------
@@ -103,7 +104,8 @@ def rate_weights(
     [50, 100, 0]
     """
     rates = np.asarray(configured, dtype=np.float64)
-    units = max(1.0, _UNITS_PER_BACKEND / float(rates.max())) * rates * left
+    finer = max(1.0, _UNITS_PER_BACKEND / max(*configured, 1))
+    units = finer * rates * left
     weights = np.clip(np.rint(units), meaning.minimum, meaning.maximum).astype(np.int64)
     found: list[int] = np.where(units > 0.0, weights, 0).tolist()
     return found

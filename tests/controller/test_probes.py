@@ -182,6 +182,7 @@ def probed_weight(tick: int, *, read_tick: int, gone: float = 0.0, before: bool 
         tick=tick,
         floor_of_even=0.1,
         in_full={"s1": 100, "s2": 100},
+        likely_gone=2.5,
         probed=["s1"] if before else [],
     )
     assert found.weights["s2"] == 100
@@ -205,6 +206,11 @@ def test_a_victim_that_speaks_is_not_probed() -> None:
 def test_a_probe_goes_on_while_it_speaks_for_the_neighbours_absence() -> None:
     assert probed_weight(121, read_tick=120, gone=0.5, before=True) == 100
     assert probed_weight(121, read_tick=120, gone=0.0, before=True) == 55
+
+
+def test_whose_neighbour_has_probably_gone_has_all_its_weight() -> None:
+    assert probed_weight(121, read_tick=120, gone=2.4) == 55
+    assert probed_weight(121, read_tick=120, gone=2.5) == 100
 
 
 def test_after_a_probe_the_weight_is_what_it_was() -> None:

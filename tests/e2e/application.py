@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dial_haproxy.config import snippet
+from dial_haproxy.config import Rules, expected_delay, snippet
 from dial_haproxy.options import Address
 from dial_haproxy.runtime import RuntimeClient
 from dial_haproxy.state import parse_servers
@@ -80,11 +80,14 @@ class Proxy:
 
     mode: tuple[str, ...] = ("-db",)
 
-    def __init__(self, directory: Path, members: dict[str, Member]) -> None:
+    def __init__(
+        self, directory: Path, members: dict[str, Member], *, by_delay: bool = False
+    ) -> None:
         self.directory = directory
         self.members = members
         self.runtime = directory / "haproxy.sock"
         self.log_host, self.log_port = log_address()
+        self.rules = expected_delay("app", list(members)) if by_delay else Rules((), ())
         self._client = RuntimeClient(Address("unix", path=str(self.runtime)), 5.0)
         self._process: asyncio.subprocess.Process | None = None
 
@@ -94,9 +97,13 @@ class Proxy:
             f"    server {name} unix@{member.path} weight {CONFIGURED[name]}\n"
             for name, member in self.members.items()
         )
+        in_global, in_backend = (
+            "".join(f"    {statement}\n" for statement in statements)
+            for statements in (self.rules.in_global, self.rules.in_backend)
+        )
         return f"""
 global
-{lines.in_global}
+{lines.in_global}{in_global}
 {lines.section}
 defaults
     mode http
@@ -108,7 +115,7 @@ frontend fe
 {lines.in_frontend}    default_backend {service}
 backend {service}
     balance roundrobin
-{servers}"""
+{in_backend}{servers}"""
 
     async def start(self, config: str | None = None) -> None:
         """Start a process; returns when it takes requests."""

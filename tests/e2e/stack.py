@@ -31,10 +31,13 @@ REQUESTS_PER_S = 80.0
 class Stack:
     """Everything together, with requests that come and agents that post."""
 
+    by_delay = False
+    """Whether HAProxy has the rules for the shortest expected delay."""
+
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.members = {name: Member(directory / name) for name in CONFIGURED}
-        self.proxy = Proxy(directory, self.members)
+        self.proxy = Proxy(directory, self.members, by_delay=self.by_delay)
         self.controller = Controller(directory / "dial.toml")
         self.silent: set[str] = set()
         """Backends whose agent does not post."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .application import CONFIGURED, until
 from .product import run_dial
-from .stack import start_stack
+from .stack import Stack, start_stack
 
 
 async def test_load_moves_away_from_a_neighbour_and_comes_back_and_all_of_it_replays() -> None:
@@ -36,6 +36,27 @@ async def test_load_moves_away_from_a_neighbour_and_comes_back_and_all_of_it_rep
         code, out, err = await run_dial("replay", str(stack.directory / "ticks.jsonl"))
         assert (code, err) == (0, "")
         assert out.endswith("ticks replayed: every plan is the same\n")
+
+
+class ByDelay(Stack):
+    by_delay = True
+
+
+async def test_where_requests_go_by_delay_the_victims_weight_falls_and_the_others_stay() -> None:
+    async with start_stack(ByDelay) as stack:
+        await stack.learnt()
+        stack.neighbour("s1", there=True)
+
+        async def moved() -> bool:
+            weights = await stack.proxy.weights()
+            parts = {name: weights[name] / CONFIGURED[name] for name in weights}
+            return parts["s1"] < 0.8 * parts["s2"] and parts["s2"] == parts["s3"]
+
+        await until(moved, "s1 has less weight beside the others than it was configured with")
+        # One that is idle has hardly a request: it is probed, and shows that its neighbour is gone.
+        stack.neighbour("s1", there=False)
+        await stack.configured()
+        assert await stack.controller.stop() == 0
 
 
 async def test_a_haproxy_that_was_gone_gets_the_weights_again_and_a_stop_takes_them_back() -> None:
