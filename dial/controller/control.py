@@ -214,12 +214,14 @@ class Controller:
         return bool(self._young_suspects())
 
     def has_news_of_it(self) -> bool:
-        """Whether a young suspect has answered enough requests, since the last tick, for a T_x.
+        """Whether young suspects have answered enough requests, since the last tick, for a T_x.
 
         A slow backend answers few: of some forty a second, half an interval has too few as often
-        as not, and the look would be in vain.
+        as not, and the look would be in vain.  All of them: who is suspected by chance answers as
+        many as ever, and sooner than the one that is slow.
         """
-        return any(self._windows.has_enough(name) for name in self._young_suspects())
+        suspects = self._young_suspects()
+        return bool(suspects) and all(self._windows.has_enough(name) for name in suspects)
 
     def _young_suspects(self) -> list[str]:
         backends = self._state.backends

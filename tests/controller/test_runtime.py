@@ -254,6 +254,18 @@ async def test_there_is_news_of_a_suspect_once_it_has_answered_enough_for_a_perc
     assert world.controller.has_news_of_it()
 
 
+async def test_there_is_news_once_all_suspects_have_answered_enough(make):
+    world = make()
+    await world.learn()
+    world.service.rho_bg["s1"] = world.service.rho_bg["s2"] = 0.6
+    await world.pass_ticks(1)
+    enough = world.settings.guards.min_requests
+    world.windows.add(world.batch("s2", 10.0, enough))
+    assert not world.controller.has_news_of_it()
+    world.windows.add(world.batch("s1", 100.0, enough))
+    assert world.controller.has_news_of_it()
+
+
 async def test_a_slow_backend_is_suspicious_until_load_has_moved(make):
     world = make()
     await world.learn()
