@@ -17,6 +17,7 @@ is read at night by somebody who has never seen the code::
     |-- FleetError          the fleet's NATS servers cannot be reached or used
     |-- LimitError          a limit inside the VM that cannot or must not be written
     `-- LabError            the emulated machines cannot be built here
+        `-- LabUnquiet            somebody outside is at work there now
 """
 
 from __future__ import annotations
@@ -84,3 +85,7 @@ class FleetError(DialError):
 
 class LabError(DialError):
     """The lab cannot run here; the message says what it needs."""
+
+
+class LabUnquiet(LabError):
+    """Somebody outside the lab takes what it is to share out; it may be quiet again soon."""

@@ -9,10 +9,11 @@ a constant, so that three seconds are enough (some 400 requests).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from dial.errors import LabError
+from dial.errors import LabError, LabUnquiet
 from dial_lab.addresses import Address
 from dial_lab.client import Pool
 from dial_lab.processes import Children
@@ -27,6 +28,10 @@ took nothing in one of ten runs, and a run beside nobody says nothing of a contr
 
 SETTLE_S = 0.7
 """A neighbour needs a moment to get going."""
+
+_TRIES = 10
+_PAUSE_S = 20.0
+"""Strangers in the cache stayed for minutes; three are waited for, then somebody has to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +141,9 @@ def calibrate(
     Raises
     ------
     LabError
-        If the application does not answer, a program ended before its time, somebody outside the
-        lab takes the resource, or the neighbour does not.
+        If the application does not answer, or a program ended before its time.
+    LabUnquiet
+        If somebody outside the lab takes the resource, or the neighbour does not.
     """
     cost = cost or resource.cost
     quiet_rps = saturation_rps(address, cost, seconds)
@@ -155,7 +161,7 @@ def calibrate(
         children.stop(neighbour)
     found = Calibration(quiet_rps, contended_rps)
     if resource.slowest_quiet_ns is not None and found.rho_bg < _LEAST_PART * rho_bg:
-        raise LabError(
+        raise LabUnquiet(
             f"{resource.name}: the neighbour of {machine.name} takes {found.rho_bg:.2f} of it "
             f"where {rho_bg:.2f} were asked for, {_LEAST_PART * rho_bg:.2f} is the least; "
             "try again later"
@@ -169,11 +175,30 @@ def _require_quiet(resource: Resource, machine: Machine, quiet_rps: float, cost:
         return
     unit_ns = cost.unit_ns(quiet_rps, machine.capacity_cores)
     if unit_ns > at_most_ns:
-        raise LabError(
+        raise LabUnquiet(
             f"{resource.name}: somebody outside the lab takes it: with no neighbour started "
             f"{machine.name} needs {unit_ns:.0f} ns of CPU time for one of its {cost.parameter}, "
             f"{at_most_ns:g} at most is quiet; try again later, or end other programs"
         )
+
+
+def when_quiet(
+    measure: Callable[[], tuple[Calibration, ...]], note: Callable[[str], None]
+) -> tuple[Calibration, ...]:
+    """What ``measure`` finds, tried again while somebody outside the lab disturbs it.
+
+    Raises
+    ------
+    LabUnquiet
+        If it is still disturbed after some minutes.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return measure()
+        except LabUnquiet as unquiet:
+            note(f"{unquiet}; trying again in {_PAUSE_S:g} s")
+            time.sleep(_PAUSE_S)
+    return measure()
 
 
 def calibrate_all(

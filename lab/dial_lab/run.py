@@ -9,13 +9,14 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from dial_lab import isolation, report
 from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, total_s
-from dial_lab.calibration import Calibration, calibrate_all
+from dial_lab.calibration import Calibration, calibrate_all, when_quiet
 from dial_lab.guests import under
 from dial_lab.learning import learn, remembering, tuned
 from dial_lab.live import View
@@ -76,8 +77,16 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
             scenario = replace(scenario, resource=resource)
             view.note("calibrating: what a machine can serve, alone and contended")
             addresses = tenants.enter_context(scenario.resource.tenants(built, children))
-            measured = calibrate_all(
-                children, scenario, built, addresses, rho_bg=1.0 - request.severity
+            measured = when_quiet(
+                partial(
+                    calibrate_all,
+                    children,
+                    scenario,
+                    built,
+                    addresses,
+                    rho_bg=1.0 - request.severity,
+                ),
+                view.note,
             )
             rate_per_s = request.rate_per_s or (request.load or 0.0) * _left_rps(measured)
             site = Site(
