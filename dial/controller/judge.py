@@ -47,9 +47,9 @@ def judge(
     tick : its number, for the record.
     quiet : no load is shifted anywhere, so this interval may be learnt from.
     """
-    known, signal = _detect(policy, backends.known, looks, learn=quiet)
     names, contentions = backends.names, dict(backends.contentions)
     contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
+    known, signal = _detect(policy, backends.known, looks, contended, learn=quiet)
     history = known.history.then(looks.read)
     groups = ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile))
     short = _cpu_witnesses(policy, looks, groups, where=~contended)
@@ -79,6 +79,7 @@ def judge(
     )
 
     judged: dict[int, tuple[Look, Finding]] = {}
+    ended = np.zeros(len(names), np.bool_)
     for look in looks.into(np.flatnonzero(contended | signal.above | looks.asks)):
         row, name = look.row, names[look.row]
         contention, suspected = contentions.pop(name, None), suspects.pop(name, None)
@@ -108,7 +109,7 @@ def judge(
                 tick=tick,
             )
             if after is None:
-                uneasy_intervals[row] = 0
+                ended[row] = True
                 releases[name] = Release(tick, contention.returns)
             if after is None or after.cause is not Cause.UNKNOWN:
                 suspect = None
@@ -119,7 +120,12 @@ def judge(
         if finding.cause.is_own_doing and look.asked == 0.0:
             finding = replace(finding, begins=finding.cause is not before)
         judged[row] = look, finding
-    known = known.but(history=history.latest(), uneasy_intervals=uneasy_intervals)
+    uneasy_intervals[ended] = 0
+    known = known.but(
+        cusum=policy.cusum.ended(known.cusum, ended),
+        history=history.latest(),
+        uneasy_intervals=uneasy_intervals,
+    )
     backends = Backends(names, known, contentions, suspects, releases)
     return backends, Verdicts(policy, looks, signal, peak, judged)
 
@@ -151,14 +157,17 @@ def _look_into(
     return finding, contention, suspect
 
 
-def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple[Known, Signal]:
+def _detect(
+    policy: Policy, known: Known, looks: Looks, contended: Bools, *, learn: bool
+) -> tuple[Known, Signal]:
     """Ask the detector that was chosen."""
     t_x_ms = looks.seen.windows["t_x_ms"]
     if policy.strategies.detect == "band":
         band, signal = policy.band.step(known.band, t_x_ms, learn=learn)
         return known.but(band=band), signal
     requests = looks.seen.windows["t_x_requests"]
-    cusum, signal = policy.cusum.step(known.cusum, t_x_ms, looks.rho_fg, requests, learn=learn)
+    rho_fg = looks.rho_fg if learn else _with_usual_load(known, looks.rho_fg, ~contended)
+    cusum, signal = policy.cusum.step(known.cusum, t_x_ms, rho_fg, requests, learn=learn)
     known, given = known.but(cusum=cusum), looks.passed_over
     if isinstance(given, NoData):
         # What was before says nothing of the time after.
@@ -166,6 +175,17 @@ def _detect(policy: Policy, known: Known, looks: Looks, *, learn: bool) -> tuple
     rates = known.rates.calmed(np.isnan(given.residual))
     rates, witness = policy.cusum.watch(rates, given.residual, given.requests, learn=learn)
     return known.but(rates=rates), signal.beside(witness)
+
+
+def _with_usual_load(known: Known, rho_fg: Floats, where: Bools) -> Floats:
+    """rho_fg, (n,), or what it usually is if that is more, ``where`` (n,) is true.
+
+    While load is shifted a backend may have far less of it than when it was learnt from, and T_x of
+    many a service falls less with its load than M/M/1's: requests that wait for nobody take as long
+    at any.  One that is no slower than at its usual load is not slow.
+    """
+    usual = known.curve.usual_rho_fg()
+    return np.where(where & (usual > rho_fg), usual, rho_fg)
 
 
 def _cpu_witnesses(policy: Policy, looks: Looks, groups: ControlGroups, where: Bools) -> Bools:

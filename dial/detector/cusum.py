@@ -36,6 +36,9 @@ Regimes
         to a detection.  (Leaving out for good what is slow would narrow the band with every
         such interval: 25 times the false alarms.)  What is more than three deviations above is
         learnt as three: a burst of 260 ms raised an edge of 14 to 188.
+    gone
+        Of what spoke for a neighbour h/4 is left when it has gone: too little for one more slow
+        interval to be a detection, enough for nothing to be learnt before one was quiet.
     another normal
         A detection that lasts for ``memory_intervals`` and moved no load is no neighbour's: a
         new release, another kind of machine.  Then learning begins anew; and also when it
@@ -134,6 +137,11 @@ class CusumState(Columns):
         )
         return calm.but(held_back=forget(self.held_back, where))
 
+    def doubted(self, where: Bools, most: float) -> CusumState:
+        """With no more than ``most`` of the present evidence ``where`` (n,) is true."""
+        less = np.minimum(self.evidence, most)
+        return self.changed(where, evidence=less, detected_for=np.zeros_like(self.learnt))
+
 
 @dataclass(frozen=True, slots=True)
 class Cusum:
@@ -229,6 +237,14 @@ class Cusum:
             calm=~trusted | (~above & (evidence < _CALM * self.threshold)),
             learnt=learnt,
         )
+
+    def ended(self, state: CusumState, where: Bools) -> CusumState:
+        """After a neighbour that was found has gone, ``where`` (n,) is true.
+
+        What spoke for it speaks for nothing any more, or the next slow interval would do for
+        another one.  Little is left, so that nothing is learnt before an interval is quiet.
+        """
+        return state.doubted(where, _CALM * self.threshold) if where.any() else state
 
     def _begin_anew(self, state: CusumState, anew: Bools) -> CusumState:
         """Forget what has become another quantity, or a detection that has become normal."""

@@ -79,6 +79,11 @@ class QuietCurve(Columns):
             sum_u=self.sum_u * fade + 1.0 / idle,
         )
 
+    def usual_rho_fg(self) -> Floats:
+        """Mean rho_fg of what was learnt, (n,); NaN where nothing was."""
+        usual: Floats = 1.0 - self.sum_idle / np.where(self.weight > 0.0, self.weight, np.nan)
+        return usual
+
     def scale_ms(self, shape: TailCurve = MM1) -> Floats:
         """s, T_x of the idle backend, (n,); NaN where no quiet interval had both measurements."""
         learnt = (self.weight > 0.0) & (self.sum_ms > 0.0)

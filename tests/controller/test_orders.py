@@ -8,11 +8,13 @@ import pytest
 from structlog.testing import capture_logs
 
 from dial.controller.replay import replay
+from dial.controller.step import step
 from dial.errors import IntakeError, SettingError
 from dial.intake.orders import OrderBook
 from dial.lease import LeaseFile
-from dial.types import Action, Mode, Orders, Override
+from dial.types import Action, Cause, Mode, Orders, Override
 
+from .conftest import PEAK_RPS
 from .world import World
 
 CONFIGURED = {"s1": 100, "s2": 100, "s3": 100}
@@ -60,6 +62,26 @@ def test_frozen_in_a_shift_the_shift_stays_though_the_neighbour_leaves(service):
     service.orders = Orders()
     service.run(20)
     assert service.weights == CONFIGURED
+
+
+def test_a_backend_that_is_kept_from_its_load_is_not_slow_by_taking_as_long_as_ever(service):
+    """M/M/1's T90 would be a third lower there: requests that wait for nobody are as slow."""
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    service.orders = FROZEN
+    service.rho_bg.clear()
+    service.run(20)
+    assert not service.state.backends.contentions
+    even_per_s = service.arrival_per_s / 3
+    for tick in range(40):
+        rate_per_s = service.arrival_per_s * service.weights["s1"] / sum(service.weights.values())
+        as_ever = (PEAK_RPS - rate_per_s) / (PEAK_RPS - even_per_s)
+        wobble = 1.05 if tick % 2 else 0.95
+        noise = dict.fromkeys(service.names, wobble) | {"s1": wobble * as_ever}
+        service.state, plan = step(service.policy, service.state, service.observe(noise))
+        assert plan.backends[0].verdict.cause is Cause.NONE
+    assert as_ever > 1.3
+    assert service.state.backends.known.cusum.evidence[0] == 0.0
 
 
 def test_unfrozen_load_moves_away_from_whoever_was_found_meanwhile(service):

@@ -674,6 +674,22 @@ def test_load_stays_away_twice_as_long_each_time_the_neighbour_returns(service):
     assert [round(s / 10) for s in stayed[1:]] == [2, 4, 8]
 
 
+def test_what_spoke_for_a_neighbour_that_has_gone_speaks_for_no_other(service):
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    threshold = service.policy.cusum.threshold
+    assert service.state.backends.known.cusum.evidence[0] >= threshold
+    service.rho_bg.clear()
+    while service.state.backends.contentions:
+        service.run()
+    assert service.plans[-1].action is Action.RELEASE
+    assert 0.0 < service.state.backends.known.cusum.evidence[0] <= threshold / 4
+    # A slow interval right after it is one slow interval; another neighbour is found as ever.
+    service.rho_bg["s1"] = 0.6
+    assert service.run().action is not Action.SHIFT
+    assert any(service.run().action is Action.SHIFT for _ in range(2))
+
+
 def test_a_neighbour_of_whom_nothing_is_known_any_more_is_forgotten(make_service):
     service = make_service(guards={"expire_ticks": 5})
     service.run(20)

@@ -148,6 +148,29 @@ def test_a_detection_ends_within_six_ordinary_intervals_however_long_it_lasted()
     assert not signals[-1].detected
 
 
+def test_after_a_neighbour_has_gone_it_takes_two_slow_intervals_and_not_one():
+    state, _ = run(CUSUM, (1e6,) * 10, learnt())
+    after = CUSUM.ended(state, np.array([True]))
+    _, signals = run(CUSUM, (1e6, 1e6), after)
+    assert [signal.likely for signal in signals] == [True, True]
+    assert [signal.detected for signal in signals] == [False, True]
+
+
+def test_after_a_neighbour_has_gone_an_interval_is_learnt_only_once_one_was_quiet():
+    state, _ = run(CUSUM, (1e6,) * 10, learnt())
+    after = CUSUM.ended(state, np.array([True]))
+    _, signals = run(CUSUM, (10.2, 10.0), after)
+    assert not after.evidence < CUSUM.threshold / 4
+    assert signals[-1].calm
+
+
+def test_what_speaks_for_others_stays_when_a_neighbour_has_gone():
+    state, _ = run(CUSUM, (1e6,) * 10, learnt())
+    both = state.take(np.zeros(2, np.int64))
+    after = CUSUM.ended(both, np.array([True, False]))
+    assert after.evidence.tolist() == [CUSUM.threshold / 4, both.evidence[1]]
+
+
 def test_a_log_that_knows_whole_milliseconds_only_accuses_nobody_of_a_tenth():
     _, signals = run(CUSUM, (5.1,) * 50, learnt((5.0,) * 50))
     assert not any(signal.detected for signal in signals)

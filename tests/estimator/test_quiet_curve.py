@@ -1,5 +1,7 @@
 """rho_bg of one interval by the inverse of Eq. 1, and the curve learnt in quiet times."""
 
+import math
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,3 +110,8 @@ def test_a_backend_learnt_quiet_reads_as_without_neighbour_at_any_load():
     for rho in (0.05, 0.45, 0.85):
         assert rho_bg(curve, 4.6 / (1.0 - rho), rho) == pytest.approx(0.0, abs=1e-12)
     assert rho_bg(curve, 4.6 / 0.2, 0.3) == pytest.approx(0.5)
+
+
+def test_the_usual_utilisation_is_the_mean_of_what_was_learnt():
+    assert learn((10.0, 0.4), (16.0, 0.6)).usual_rho_fg() == pytest.approx([0.5])
+    assert math.isnan(QuietCurve.blank(1).usual_rho_fg()[0])
