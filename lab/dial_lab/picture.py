@@ -133,7 +133,7 @@ def finding(report: Mapping[str, Any]) -> tuple[str, str]:
     title = (
         f"A hidden neighbour takes {taken} of one machine: "
         f"P{x:g} {_ms(contended[ours])} with {_NAMES[ours]}, "
-        f"{_ms(others[worst])} with {_NAMES[worst]}"
+        f"{_ms(others[worst])} with {_NAMES.get(worst, worst)}"
     )
     return title, circumstances
 
