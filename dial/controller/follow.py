@@ -74,14 +74,12 @@ def follow(
     if contention.cause is Cause.UNKNOWN:
         contention, suspect = _name(policy, contention, look, suspect, under_load=under_load)
     reading = reading_of(policy, look, contention.cause)
-    stays = tick - contention.since_tick < least_stay_ticks(
-        contention.returns, 10 * policy.guards.return_ticks
-    )
-    if not stays and _refuted(policy, contention, look, siblings, tick=tick):
+    has_to_stay = stays(policy, contention, tick)
+    if not has_to_stay and _refuted(policy, contention, look, siblings, tick=tick):
         why = "its siblings are as slow: load is no better there"
         return Finding(Cause.LOAD, contention.rho_bg, (why,)), None, suspect
     if isinstance(reading, NoData):
-        if not stays and tick - contention.read_tick >= policy.guards.expire_ticks:
+        if not has_to_stay and tick - contention.read_tick >= policy.guards.expire_ticks:
             why = f"nothing was known of it for {policy.guards.expire_ticks} ticks"
             return Finding(Cause.NONE, contention.rho_bg, (why,)), None, suspect
         return _held(contention), contention, suspect
@@ -90,10 +88,10 @@ def follow(
     gone = _gone(policy, contention, reading, above=above)
     # What it was named by is heard before it is held to have gone.
     unheard = contention.symptom is not None and not contention.symptom.latest and not under_load
-    if gone >= _enough(policy) and not stays and not unheard:
+    if gone >= _enough(policy) and not has_to_stay and not unheard:
         return _ended(contention), None, suspect
     rho_bg = _refine(policy, contention.rho_bg, reading)
-    if stays and rho_bg.mean < contention.rho_bg.mean:
+    if has_to_stay and rho_bg.mean < contention.rho_bg.mean:
         # It has only gone for a moment before: load stays away as from one that is there.
         rho_bg = contention.rho_bg
     contention = replace(
@@ -104,6 +102,12 @@ def follow(
         read_tick=tick,
     )
     return _held(contention), contention, suspect
+
+
+def stays(policy: Policy, contention: Contention, tick: int) -> bool:
+    """Whether load stays away whatever is seen: its neighbour has returned too soon before."""
+    least = least_stay_ticks(contention.returns, 10 * policy.guards.return_ticks)
+    return tick - contention.since_tick < least
 
 
 def _loaded_s(contention: Contention, look: Look) -> float | None:

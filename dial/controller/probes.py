@@ -10,14 +10,16 @@ least connections
     still draws up to an even share of the load.  A victim is drained, and probed with that weight.
 shortest expected delay
     Nobody is drained, and of a few backends the victim has requests enough.  Of many there is
-    always one idle that is faster.  So who has said nothing of its neighbour for ten ticks is
+    always one idle that is faster.  So who has said nothing of its neighbour for as many ticks is
     probed with all its weight until it has.  And whose neighbour has probably gone has all its
     weight, too: of few requests the rest of the evidence takes long, for an estimate that has
     fallen speaks of a weak neighbour, whom nothing tells from none (of a network, with 20
     requests a second, 16 s and more; never in one run of five).
 
 What a probe shows is looked at like any interval; once it speaks for the neighbour's absence,
-the backend is asked in every tick until that is sure, or refuted.
+the backend is asked in every tick until that is sure, or refuted.  But whose neighbour has returned
+too soon before, so that load has to stay away for a while, is asked in its turn only: its weight
+would pulse with the neighbour otherwise.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ def with_probes(
     in_full: Mapping[str, int],
     likely_gone: float = math.inf,
     probed: Collection[str] = (),
+    staying: Collection[str] = (),
 ) -> Shift:
     """Weights of those who are probed in this tick, and of those who were as they would be.
 
@@ -50,28 +53,27 @@ def with_probes(
     meaning : of a weight.
     tick : its number.
     floor_of_even : least share of a backend, as a fraction of the even share; 0 asks for none.
-    in_full : the weight of each backend without a neighbour.
+    in_full : the weight of each backend that can be used, without a neighbour.
     likely_gone : evidence from which on it has that weight, where requests go by delay.
     probed : who was probed until now.
+    staying : from whom load has to stay away for now, whatever a probe shows.
     """
     every = round(1.0 / floor_of_even) if floor_of_even > 0.0 else 0
     weights = shift.weights | shift.resting
     probes: dict[str, int] = {}
     for name, contention in contentions.items() if every else ():
-        if name not in weights:
+        if name not in weights or name not in in_full:
             continue
+        gone = 0.0 if name in staying else contention.gone
         if meaning.kind is WeightKind.SERVICE_RATE:
             silent = tick - max(contention.read_tick, contention.since_tick) >= every
-            asked = contention.gone > 0.0 if name in probed else contention.gone >= likely_gone
+            asked = gone > 0.0 if name in probed else gone >= likely_gone
             if silent or asked:
                 probes[name] = in_full[name]
-        elif meaning.zero_drains and shift.shares[name] == 0.0 and _due(contention, tick, every):
-            probes[name] = meaning.minimum
+        elif meaning.zero_drains and shift.shares[name] == 0.0:
+            if gone > 0.0 or (tick - contention.since_tick) % every == 0:
+                probes[name] = meaning.minimum
     if not probes and not shift.resting:
         return shift
     resting = {name: weights[name] for name in probes}
     return replace(shift, weights=weights | probes, resting=resting)
-
-
-def _due(contention: Contention, tick: int, every: int) -> bool:
-    return contention.gone > 0.0 or (tick - contention.since_tick) % every == 0

@@ -6,7 +6,7 @@ is left of each backend), then the guards, then integer weights in the balancer'
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import repeat
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from dial.columns import Bools, Floats, Ints
 from dial.controller.arrivals import Arrivals
+from dial.controller.follow import stays
 from dial.controller.guards import floor_share, limit_step, panics, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.probes import with_probes
@@ -25,6 +26,7 @@ from dial.optimizer import (
     integer_weights,
     lemma1,
     proportional_shares,
+    rate_units,
     rate_weights,
     shares_of_weights,
     tail_optimal_shares,
@@ -73,6 +75,8 @@ class _Pool:
         (n,) of them among all backends.
     weight, configured
         (n,) weights in force, and in the balancer's own configuration.
+    units
+        Of a weight that is a service rate, by :func:`dial.optimizer.rate_units`.
     base, current
         (n,) shares as configured, and as the last plan wanted them.
     contended
@@ -85,13 +89,20 @@ class _Pool:
     rows: Ints
     weight: Ints
     configured: Ints
+    units: float
     base: Floats
     current: Floats
     contended: Bools
     left: Floats
 
     @classmethod
-    def of(cls, seen: Seen, contentions: Mapping[str, Contention], shift: Shift | None) -> _Pool:
+    def of(
+        cls,
+        seen: Seen,
+        contentions: Mapping[str, Contention],
+        shift: Shift | None,
+        meaning: WeightMeaning,
+    ) -> _Pool:
         rows = np.flatnonzero(seen.usable)
         names = tuple(seen.names[row] for row in rows.tolist())
         configured = seen.configured_weight[rows]
@@ -105,6 +116,7 @@ class _Pool:
             rows,
             seen.weight[rows],
             configured,
+            rate_units(seen.configured_weight.tolist(), meaning),
             base,
             _shares_before(shift, names, base),
             contended,
@@ -160,7 +172,7 @@ def split_load(
     LoadSplit
         A backend that the admin took out keeps its weight and has a share of 0.
     """
-    pool = _Pool.of(seen, contentions, shift)
+    pool = _Pool.of(seen, contentions, shift, observation.meaning)
     if not pool.names:
         return not_ours(seen, Action.HOLD, "no backend is usable")
     contended = np.flatnonzero(pool.contended).tolist()
@@ -185,11 +197,13 @@ def split_load(
         if (
             shift
             and shift.arrived
+            # Whoever comes back, or anew, has a weight that knows nothing of the others'.
+            and shift.weights.keys() >= set(pool.names)
             and not worth_writing(current, target.shares, policy.guards.hysteresis)
         ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
-            held = _with_probes(policy, pool, shift, contentions, observation, probed=shift.resting)
+            held = _with_probes(policy, pool, shift, shift, contentions, observation)
             if held.weights != shift.weights:
                 action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
             return _wanting(held, seen, action, reason)
@@ -208,8 +222,8 @@ def split_load(
         dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
     )
-    probed = shift.resting if shift else ()
-    wanted = _with_probes(policy, pool, wanted, contentions, observation, probed=probed)
+    if not even:
+        wanted = _with_probes(policy, pool, shift, wanted, contentions, observation)
     return _wanting(wanted, seen, action, reason)
 
 
@@ -225,7 +239,7 @@ def _weights(
     if meaning.kind is WeightKind.SERVICE_RATE:
         # A backend whose configured weight is 0 has a share of 0.
         left = np.divide(shares, pool.base, out=np.zeros(len(shares)), where=pool.base > 0.0)
-        return rate_weights(left / float(left.max()), meaning, configured)
+        return rate_weights(left / float(left.max()), meaning, configured, pool.units)
     ideal = ideal_weights(shares, meaning, target.throughput_per_s, peak_per_s, aim=target.shares)
     return integer_weights(ideal, meaning, configured)
 
@@ -280,27 +294,29 @@ def _target(
 def _with_probes(
     policy: Policy,
     pool: _Pool,
-    shift: Shift,
+    before: Shift | None,
+    wanted: Shift,
     contentions: Mapping[str, Contention],
     observation: Observation,
-    *,
-    probed: Collection[str],
 ) -> Shift:
     """What is wanted, and whether those who say next to nothing are probed in this tick."""
-    fraction = len(shift.shares) * floor_share(
-        policy.guards.floor_share, len(shift.shares), policy.percentile
+    fraction = len(wanted.shares) * floor_share(
+        policy.guards.floor_share, len(wanted.shares), policy.percentile
     )
     configured = pool.configured.tolist()
-    in_full = rate_weights(np.ones(len(configured)), observation.meaning, configured)
+    all_of_it = np.ones(len(configured))
+    in_full = rate_weights(all_of_it, observation.meaning, configured, pool.units)
+    tick = observation.tick
     return with_probes(
-        shift,
+        wanted,
         contentions,
         observation.meaning,
-        tick=observation.tick,
+        tick=tick,
         floor_of_even=fraction,
         in_full=dict(zip(pool.names, in_full, strict=True)),
         likely_gone=_LIKELY * policy.guards.release_evidence,
-        probed=probed,
+        probed=before.resting if before else (),
+        staying=[name for name, found in contentions.items() if stays(policy, found, tick)],
     )
 
 

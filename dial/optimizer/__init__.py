@@ -16,7 +16,13 @@ from dial.optimizer.in_flight import in_flight_split
 from dial.optimizer.lemma1 import lemma1
 from dial.optimizer.olap import Placement, olap_shares, replica_weights
 from dial.optimizer.shares import Split, proportional_shares, tail_optimal_shares
-from dial.optimizer.weights import LEAST_RATE, integer_weights, rate_weights, shares_of_weights
+from dial.optimizer.weights import (
+    LEAST_RATE,
+    integer_weights,
+    rate_units,
+    rate_weights,
+    shares_of_weights,
+)
 
 __all__ = [
     "LEAST_RATE",
@@ -27,6 +33,7 @@ __all__ = [
     "lemma1",
     "olap_shares",
     "proportional_shares",
+    "rate_units",
     "rate_weights",
     "replica_weights",
     "shares_of_weights",

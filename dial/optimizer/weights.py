@@ -29,8 +29,8 @@ Formula, by :class:`~dial.types.WeightKind`
 
             weight = s c_i max(1 - rho_bg,i, LEAST_RATE),
 
-        with c_i as configured, and s = 1 unless that is too coarse: throughputs that are known to
-        10 % would set backends apart that are alike.  The others keep their weights; the first
+        with c_i as configured, and s = 1 unless that is too coarse: of a weight of 1 nothing can
+        be taken.  The others keep their weights; the first
         estimate of a strong neighbour need not be right; and the victim has requests enough to
         show when its neighbour is gone, of a few backends.  Beyond what all can serve r_i counts.
 
@@ -56,6 +56,9 @@ from dial.types import WeightKind, WeightMeaning
 
 _UNITS_PER_BACKEND = 100
 """Weight units handed out per backend: an even share of 100 can be set to within 1 %."""
+
+_FINE_ENOUGH = 10
+"""``LEAST_RATE`` of such a weight is a whole one to within a tenth: throughputs are not known better."""
 
 LEAST_RATE = 0.55
 """Above a half: who is idle then takes a request as soon as all others have one.  0.7 and 0.95 do
@@ -83,8 +86,34 @@ def concurrency_weights(
     return np.asarray(throughput_per_s / spare_per_s, dtype=np.float64)
 
 
+def rate_units(configured: Sequence[int], meaning: WeightMeaning) -> float:
+    """Units of weight that one of a configured weight is worth, for all backends of a service.
+
+    It is 1 where weights are fine enough.  It must not depend on who can be used just now: the
+    weights of backends that come and go have to be in one scale.
+
+    Parameters
+    ----------
+    configured : the weights in the balancer's own configuration, of every backend.
+    meaning : range of weights.
+
+    Examples
+    --------
+    >>> haproxy = WeightMeaning(WeightKind.SERVICE_RATE, 1, 256, zero_drains=True)
+    >>> rate_units([50, 100], haproxy), rate_units([1, 1, 2], haproxy)
+    (1.0, 100.0)
+    """
+    positive = [weight for weight in configured if weight > 0]
+    if not positive or min(positive) >= _FINE_ENOUGH:
+        return 1.0
+    return max(1.0, min(_UNITS_PER_BACKEND / min(positive), meaning.maximum / max(positive)))
+
+
 def rate_weights(
-    left: NDArray[np.float64], meaning: WeightMeaning, configured: Sequence[int]
+    left: NDArray[np.float64],
+    meaning: WeightMeaning,
+    configured: Sequence[int],
+    units: float,
 ) -> list[int]:
     """Integer weights in proportion to the service rates that backends have left.
 
@@ -93,21 +122,20 @@ def rate_weights(
     left : (n,) part of its service rate that is left of each backend, in [0, 1]; 0 drains.
     meaning : range of weights.
     configured : (n,) the weights in the balancer's own configuration: what a backend has of which
-        all is left, or the same in finer units.
+        all is left, in units of 1.
+    units : by :func:`rate_units`.
 
     Examples
     --------
     >>> haproxy = WeightMeaning(WeightKind.SERVICE_RATE, 1, 256, zero_drains=True)
-    >>> rate_weights(np.array([0.5, 1.0, 1.0]), haproxy, [100, 100, 200])
+    >>> rate_weights(np.array([0.5, 1.0, 1.0]), haproxy, [100, 100, 200], 1.0)
     [50, 100, 200]
-    >>> rate_weights(np.array([0.5, 1.0, 0.0]), haproxy, [1, 1, 1])
+    >>> rate_weights(np.array([0.5, 1.0, 0.0]), haproxy, [1, 1, 1], 100.0)
     [50, 100, 0]
     """
-    rates = np.asarray(configured, dtype=np.float64)
-    finer = max(1.0, _UNITS_PER_BACKEND / max(*configured, 1))
-    units = finer * rates * left
-    weights = np.clip(np.rint(units), meaning.minimum, meaning.maximum).astype(np.int64)
-    found: list[int] = np.where(units > 0.0, weights, 0).tolist()
+    rates = units * np.asarray(configured, dtype=np.float64) * left
+    weights = np.clip(np.rint(rates), meaning.minimum, meaning.maximum).astype(np.int64)
+    found: list[int] = np.where(rates > 0.0, weights, 0).tolist()
     return found
 
 

@@ -572,6 +572,82 @@ def test_where_requests_go_by_delay_a_weak_neighbours_victim_has_what_is_left(ma
     assert 60 <= service.weights["s1"] <= 80
 
 
+def contended_at(service, **contentions):
+    """The service's state with these contentions, each a change to the one of s1."""
+    backends = service.state.backends
+    found = backends.contentions["s1"]
+    booked = {name: replace(found, **change) for name, change in contentions.items()}
+    return replace(service.state, backends=replace(backends, contentions=booked))
+
+
+def test_where_all_look_contended_a_probe_ends_and_configured_weights_are_in_force(make_service):
+    """A weight of 1 is 100 in the units of a shift, and the last step of a panic is back to 1."""
+    service = make_service(
+        meaning=BY_DELAY,
+        names=("s1", "s2"),
+        configured={"s1": 1, "s2": 1},
+        arrival_per_s=110.0,
+        guards={"release_evidence": 20.0},  # it takes some ticks
+    )
+    service.run(20)
+    service.rho_bg["s1"] = 0.5
+    service.run(8)
+    assert service.weights == {"s1": 55, "s2": 100}
+    service.rho_bg.clear()
+    while not service.state.backends.contentions["s1"].gone:
+        service.run()
+    service.state = contended_at(service, s1={"gone": 12.0}, s2={"since_tick": service.tick})
+    plan = service.run()
+    assert service.state.backends.contentions["s1"].gone >= 12.0
+    assert plan.action is Action.PANIC
+    assert service.weights == {"s1": 1, "s2": 1}
+
+
+def test_who_comes_back_during_a_shift_has_a_weight_in_the_scale_of_the_others(make_service):
+    names = tuple(f"s{n}" for n in range(1, 17))
+    service = make_service(
+        meaning=BY_DELAY, names=names, configured=dict.fromkeys(names, 1), arrival_per_s=900.0
+    )
+    service.run(20)
+    service.unusable.add("s9")
+    service.run(2)
+    service.rho_bg["s1"] = 0.5
+    service.run(8)
+    assert (service.weights["s1"], service.weights["s2"]) == (55, 100)
+    service.unusable.clear()
+    service.weights["s9"] = 1  # as HAProxy has it: what it was before
+    service.run(3)
+    assert service.weights == dict.fromkeys(names, 100) | {"s1": 55}
+
+
+def test_a_victim_that_is_down_is_not_probed(make_service):
+    service = make_service(meaning=BY_DELAY, arrival_per_s=100.0)
+    service.run(20)
+    service.rho_bg |= {"s1": 0.5, "s2": 0.5}
+    service.run(8)
+    assert service.weights == {"s1": 55, "s2": 55, "s3": 100}
+    service.unusable.add("s2")
+    service.run(25)  # ten and more in which it says nothing
+    assert service.weights["s2"] == 55
+    assert service.plans[-1].action is Action.HOLD
+
+
+def test_a_neighbour_that_returned_too_soon_is_not_probed_while_load_has_to_stay_away(make_service):
+    service = make_service(meaning=BY_DELAY)
+    service.run(20)
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    assert service.weights["s1"] == 55
+    # Its second return: load stays away for 20 ticks from here.
+    service.state = contended_at(service, s1={"returns": 1, "since_tick": service.tick})
+    service.rho_bg["s1"] = 0.0
+    before = len(service.plans)
+    service.run(19)
+    assert {plan.weights["s1"] for plan in service.plans[before:]} == {55}
+    service.run(10)
+    assert service.weights["s1"] == 100
+
+
 @pytest.mark.parametrize("order", list(itertools.permutations(["s1", "s2", "s3"])))
 def test_permuting_the_backends_permutes_the_plan(service, order):
     service.rho_bg["s1"] = 0.5

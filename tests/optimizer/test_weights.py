@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dial.optimizer import (
     integer_weights,
+    rate_units,
     rate_weights,
     shares_of_weights,
     tail_optimal_shares,
@@ -263,14 +264,17 @@ def test_on_the_way_out_a_victims_weight_under_leastconn_never_rises() -> None:
     [
         ([1.0, 1.0, 0.5], [100, 100, 100], [100, 100, 50]),
         ([1.0, 1.0, 0.5], [100, 100, 50], [100, 100, 25]),
-        ([0.5, 1.0], [1, 2], [25, 100]),  # in finer units
+        ([0.5, 1.0], [50, 50], [25, 50]),  # nobody else's weight changes
+        ([0.5, 1.0], [1, 2], [50, 200]),  # in finer units
+        ([0.55, 1.0], [4, 100], [6, 256]),  # as fine as they get: 2.2 of 4 would be 2
         ([0.5, 1.0], [256, 256], [128, 256]),
         ([0.5, 1.0], [1, 256], [1, 256]),  # coarser than 256 it cannot be, and never 0
         ([0.0, 0.3], [100, 100], [0, 30]),
     ],
 )
 def test_a_service_rate_is_what_is_left_of_the_configured_weight(left, configured, weights):
-    assert rate_weights(np.array(left), BY_DELAY, configured) == weights
+    units = rate_units(configured, BY_DELAY)
+    assert rate_weights(np.array(left), BY_DELAY, configured, units) == weights
 
 
 @given(
@@ -280,9 +284,10 @@ def test_a_service_rate_is_what_is_left_of_the_configured_weight(left, configure
 def test_a_backends_service_rate_does_not_depend_on_what_others_have_left(backends, data):
     left, configured = (list(column) for column in zip(*backends, strict=True))
     at = data.draw(st.integers(0, len(left) - 1))
-    before = rate_weights(np.array(left), BY_DELAY, configured)
+    units = rate_units(configured, BY_DELAY)
+    before = rate_weights(np.array(left), BY_DELAY, configured, units)
     left[at] = data.draw(st.floats(0.0, 1.0))
-    after = rate_weights(np.array(left), BY_DELAY, configured)
+    after = rate_weights(np.array(left), BY_DELAY, configured, units)
     assert [w for i, w in enumerate(before) if i != at] == [
         w for i, w in enumerate(after) if i != at
     ]
