@@ -71,7 +71,8 @@ def with_probes(
             if silent or asked:
                 probes[name] = in_full[name]
         elif meaning.zero_drains and shift.shares[name] == 0.0:
-            if gone > 0.0 or (tick - contention.since_tick) % every == 0:
+            due = gone > 0.0 or (tick - contention.since_tick) % every == 0
+            if due:
                 probes[name] = meaning.minimum
     if not probes and not shift.resting:
         return shift

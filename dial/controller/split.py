@@ -203,7 +203,7 @@ def split_load(
         ):
             if not target.overload:
                 action, reason = Action.HOLD, f"load stays away from {who}"
-            held = _with_probes(policy, pool, shift, shift, contentions, observation)
+            held = _with_probes(policy, pool, shift, contentions, observation, before=shift)
             if held.weights != shift.weights:
                 action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
             return _wanting(held, seen, action, reason)
@@ -222,8 +222,8 @@ def split_load(
         dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
     )
-    if not even:
-        wanted = _with_probes(policy, pool, shift, wanted, contentions, observation)
+    asked = {} if even else contentions
+    wanted = _with_probes(policy, pool, wanted, asked, observation, before=shift)
     return _wanting(wanted, seen, action, reason)
 
 
@@ -294,10 +294,11 @@ def _target(
 def _with_probes(
     policy: Policy,
     pool: _Pool,
-    before: Shift | None,
     wanted: Shift,
     contentions: Mapping[str, Contention],
     observation: Observation,
+    *,
+    before: Shift | None,
 ) -> Shift:
     """What is wanted, and whether those who say next to nothing are probed in this tick."""
     fraction = len(wanted.shares) * floor_share(

@@ -58,7 +58,7 @@ _UNITS_PER_BACKEND = 100
 """Weight units handed out per backend: an even share of 100 can be set to within 1 %."""
 
 _FINE_ENOUGH = 10
-"""``LEAST_RATE`` of such a weight is a whole one to within a tenth: throughputs are not known better."""
+"""``LEAST_RATE`` of it is a whole number to within a tenth; throughputs are not known better."""
 
 LEAST_RATE = 0.55
 """Above a half: who is idle then takes a request as soon as all others have one.  0.7 and 0.95 do
