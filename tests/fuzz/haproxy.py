@@ -48,7 +48,7 @@ def show_info(data: bytes) -> bool:
         info = parse_info(_answer(data))
     except BalancerRefused as error:
         return refused(error, "HAProxy")
-    combine(SERVICE, info, _SERVERS, _STATS, by_delay=False)
+    combine(SERVICE, info, _SERVERS, _STATS, with_rules=())
     return True
 
 
@@ -62,7 +62,7 @@ def show_servers(data: bytes) -> bool:
         assert NAME.fullmatch(name), "a name could be a second command"
         assert 0 <= server.weight <= MAX_WEIGHT
         assert 0 <= server.configured_weight <= MAX_WEIGHT
-    state = combine(SERVICE, _INFO, servers, _STATS, by_delay=True)
+    state = combine(SERVICE, _INFO, servers, _STATS, with_rules=["s1"])
     assert [server.name for server in state.servers] == list(servers)
     return bool(servers)
 
@@ -75,7 +75,7 @@ def show_stat(data: bytes) -> bool:
         stats = parse_stats(text, SERVICE)
         if stats is None:
             return False
-        state = combine(SERVICE, _INFO, _SERVERS, stats, by_delay=False)
+        state = combine(SERVICE, _INFO, _SERVERS, stats, with_rules=())
     except BalancerRefused as error:
         return refused(error, "show stat", f"backend {SERVICE!r}")
     assert SERVICE in names

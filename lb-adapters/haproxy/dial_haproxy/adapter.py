@@ -12,7 +12,7 @@ from dial.errors import BalancerRefused, StalePlan, UnknownService
 from dial.types import ApplyReport, BalancerState
 from dial_haproxy import state
 from dial_haproxy.checks import find
-from dial_haproxy.config import turn_variable
+from dial_haproxy.config import rules_variable
 from dial_haproxy.options import NAME, Options
 from dial_haproxy.runtime import RuntimeClient
 from dial_haproxy.stream import log_stream
@@ -64,7 +64,7 @@ class HAProxyAdapter:
                 "show info",
                 f"show servers state {self._service}",
                 self._show_stat(),
-                f"get var {turn_variable(self._service)}",
+                f"get var {rules_variable(self._service)}",
             )
         )
         info = state.parse_info(info_text)
@@ -78,8 +78,8 @@ class HAProxyAdapter:
             stats = state.parse_stats(stat_text, self._service)
         if stats is None:
             raise BalancerRefused(f"'{self._show_stat()}' does not show backend {self._service!r}")
-        by_delay = state.parse_rules(rules_text, self._service)
-        return state.combine(self._service, info, servers, stats, by_delay=by_delay)
+        with_rules = state.parse_rules(rules_text, self._service)
+        return state.combine(self._service, info, servers, stats, with_rules=with_rules)
 
     async def apply(self, weights: Mapping[str, int], *, version: int) -> ApplyReport:
         """Write the weights that differ in one exchange, then read all of them back.

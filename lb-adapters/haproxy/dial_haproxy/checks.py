@@ -18,7 +18,7 @@ from dial_haproxy.cfg.lines import read_files
 from dial_haproxy.cfg.running import Running, addresses, compare
 from dial_haproxy.cfg.sections import Config, parse
 from dial_haproxy.cfg.service import BEST, MEANINGS, SOONER
-from dial_haproxy.config import FRONTEND, HTTPLOG, snippet, socket_line, turn_variable
+from dial_haproxy.config import FRONTEND, HTTPLOG, rules_variable, snippet, socket_line
 from dial_haproxy.options import Options
 from dial_haproxy.runtime import RuntimeClient
 
@@ -51,11 +51,11 @@ async def find(
                 "show info",
                 "show cli level",
                 f"show servers state {service}",
-                f"get var {turn_variable(service)}",
+                f"get var {rules_variable(service)}",
             )
         )
         info = state.parse_info(info_text)
-        by_delay = state.parse_rules(rules_text, service)
+        with_rules = state.parse_rules(rules_text, service)
     except BalancerUnreachable as error:
         findings.append(_error(str(error), f"in 'global':\n{_socket(options)}"))
     except BalancerError as error:
@@ -67,7 +67,11 @@ async def find(
         findings += about_service
         before = await _stats(service, servers, client)
         if before is not None:
+            without = state.without_rules(servers, before, with_rules) if with_rules else []
+            by_delay = bool(with_rules) and not without
             findings += _algorithm(service, before, options, by_delay=by_delay)
+            if without:
+                findings.append(_without_rules(service, without))
         if config is not None and servers:
             algorithm = before.algorithm if before is not None else None
             running = Running(
@@ -76,7 +80,7 @@ async def find(
                 algorithm,
                 level.strip(),
                 info.epoch,
-                by_delay=by_delay,
+                by_delay=bool(with_rules),
             )
             findings += compare(config, service, options.socket, running)
     requests_before = _requests(before)
@@ -179,6 +183,17 @@ def _algorithm(
             )
         )
     return findings
+
+
+def _without_rules(service: str, names: list[str]) -> Finding:
+    shown = ", ".join(names[:5]) + (" ..." if len(names) > 5 else "")
+    return _warning(
+        f"backend {service!r}: no rules for the shortest expected delay name {shown}: while it is "
+        "up 'balance' chooses for every request; or, where as many other servers drain, rules do, "
+        "and send requests to those",
+        "rules for it, which `dial check haproxy.cfg` writes; until then take other servers out "
+        "with 'state maint' or weight 0, not with 'state drain'",
+    )
 
 
 def _log(service: str, options: Options, stream: LogStream, passed: int) -> Finding:

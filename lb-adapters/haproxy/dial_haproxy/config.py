@@ -49,6 +49,9 @@ ring dial
 CHOSEN = "use-server %[var(txn.dial_server)]"
 """The last of the rules of :func:`expected_delay` begins so."""
 
+NAMES_APART = "/"
+"""Between two names of servers, none of which can hold it."""
+
 _MOST = 2**63 - 1
 """HAProxy's largest number."""
 
@@ -110,22 +113,25 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
     whose last request came or ended longest ago, as leastconn has it.  But leastconn takes an idle
     server whatever its weight.
     Weight 0 drains, as ever.  Rules cannot see which server an admin's ``state drain`` is for, but
-    that there is one: then, and where no server can be chosen, ``balance`` does.
+    that HAProxy counts fewer servers than they do: then, and where no server can be chosen,
+    ``balance`` chooses.  So it does while a server that has no rules is up, for then HAProxy counts
+    more.
 
     Parameters
     ----------
     service
         Name of the backend.
     servers
-        Names of its servers.
+        Names of its servers, backup ones left out.
 
     Examples
     --------
     >>> expected_delay("app", ["s1", "s2"]).in_backend[-1]
     'use-server %[var(txn.dial_server)] if { nbsrv(app),sub(txn.dial_usable) eq 0 }'
     """
-    turn = turn_variable(service)
-    last = [turn.removesuffix("turn") + f"last.{_word(name)}" for name in servers]
+    prefix = _prefix(service)
+    turn = f"{prefix}turn"
+    last = [f"{prefix}last.{_word(name)}" for name in servers]
     rules = [
         f"http-request set-var(txn.dial_least) int({_MOST})",
         "http-request set-var(txn.dial_usable) int(0)",
@@ -156,17 +162,40 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
             for name, changed in zip(servers, last, strict=True)
         ]
     rules.append(f"{CHOSEN} if {{ nbsrv({service}),sub(txn.dial_usable) eq 0 }}")
-    return Rules(tuple(f"set-var {name} int(0)" for name in (turn, *last)), tuple(rules))
+    in_global = [f"set-var {rules_variable(service)} str({NAMES_APART.join(servers)})"]
+    in_global += [f"set-var {name} int(0)" for name in (turn, *last)]
+    return Rules(tuple(in_global), tuple(rules))
 
 
-def turn_variable(service: str) -> str:
-    """The variable of the process that is there where the rules are in force."""
-    return f"proc.dial.{_word(service)}.turn"
+def rules_variable(service: str) -> str:
+    """The variable of the process that names the servers that have rules."""
+    return f"{_prefix(service)}servers"
+
+
+def is_rules_variable(service: str, name: str) -> bool:
+    """Whether a variable of the process belongs to the rules for a backend."""
+    return name.startswith(tuple(_prefix(service) + end for end in ("servers", "turn", "last.")))
+
+
+def _prefix(service: str) -> str:
+    """How the names of the rules' own variables begin.
+
+    That of ``my`` begins that of ``my.app`` as well, so what follows it must be looked at too.
+    """
+    return f"proc.dial.{_word(service)}."
 
 
 def _word(name: str) -> str:
-    """A name in the letters that HAProxy has for those of variables."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", name)
+    """A name in the letters that HAProxy has for those of variables, no two names in the same.
+
+    What is no letter, digit or ``_`` is written as in a URL, with ``.`` for ``%``.
+
+    Examples
+    --------
+    >>> _word("my-app_1")
+    'my.2dapp_1'
+    """
+    return re.sub(r"[^A-Za-z0-9_]", lambda found: f".{ord(found[0]):02x}", name)
 
 
 def statements(lines: str) -> list[str]:

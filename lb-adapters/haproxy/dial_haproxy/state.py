@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from dial.errors import BalancerRefused, UnknownService
 from dial.types import BalancerState, ServerState, WeightKind, WeightMeaning
-from dial_haproxy.config import turn_variable
+from dial_haproxy.config import NAMES_APART, rules_variable
 from dial_haproxy.options import NAME
 
 MIN_VERSION = (2, 4)
@@ -206,12 +206,32 @@ def _table(text: str) -> list[dict[str, str]]:
     return [dict(zip(header, row, strict=False)) for row in rows]
 
 
-def parse_rules(text: str, service: str) -> bool:
-    """Read ``get var``: whether the rules of :func:`dial_haproxy.config.expected_delay` are there.
+def parse_rules(text: str, service: str) -> frozenset[str]:
+    """Read ``get var``: the servers that have rules (:func:`dial_haproxy.config.expected_delay`).
 
     HAProxy before 2.4 does not know the command, and has no rules.
     """
-    return text.startswith(f"{turn_variable(service)}: type=sint ")
+    begin, _, names = text.rstrip().partition("=<")
+    if begin != f"{rules_variable(service)}: type=str value":
+        return frozenset()
+    return frozenset(names.removesuffix(">").split(NAMES_APART))
+
+
+def without_rules(
+    servers: Mapping[str, Server], stats: Stats, with_rules: Collection[str]
+) -> list[str]:
+    """The servers for which ``balance`` chooses instead of the rules, for all requests.
+
+    HAProxy counts them as usable and the rules do not.  One of weight 0 is named too: HAProxy does
+    not count it, but DIAL may have set that weight for what it means while the server is there.
+    """
+    return [
+        name
+        for name, server in servers.items()
+        if server.usable
+        and name not in with_rules
+        and not stats.servers.get(name, {}).get("bck", 0)
+    ]
 
 
 def weight_meaning(service: str, algorithm: str, *, by_delay: bool) -> WeightMeaning:
@@ -244,6 +264,11 @@ def weight_meaning(service: str, algorithm: str, *, by_delay: bool) -> WeightMea
     )
 
 
+def takes_weights(algorithm: str) -> bool:
+    """Whether weights move a share of the load under ``balance ALGORITHM``."""
+    return algorithm in _KINDS
+
+
 def algorithm_name(algorithm: str) -> str:
     """The algorithm as haproxy.cfg calls it."""
     return "random" if algorithm == "unknown" else algorithm
@@ -255,15 +280,22 @@ def combine(
     servers: Mapping[str, Server],
     stats: Stats,
     *,
-    by_delay: bool,
+    with_rules: Collection[str],
 ) -> BalancerState:
     """One reading out of the answers.
+
+    Parameters
+    ----------
+    service : name of the backend.
+    info, servers, stats : what HAProxy says of itself, of its servers and their counters.
+    with_rules : names of the servers that have rules.
 
     Raises
     ------
     BalancerRefused
         If the algorithm is one whose weights are of no use.
     """
+    by_delay = bool(with_rules) and not without_rules(servers, stats, with_rules)
     meaning = weight_meaning(service, stats.algorithm, by_delay=by_delay)
     states = []
     for name, server in servers.items():

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dial_haproxy.config import turn_variable
+from dial_haproxy.config import NAMES_APART, rules_variable
 
 STATE_HEADER = (
     "# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight "
@@ -22,7 +22,7 @@ STATE_HEADER = (
 )
 STAT_HEADER = (
     "# pxname,svname,qcur,qmax,scur,smax,slim,stot,bin,bout,dreq,dresp,ereq,econ,eresp,wretr,"
-    "wredis,status,weight,hrsp_5xx,mode,algo,connect,reuse,"
+    "wredis,status,weight,act,bck,hrsp_5xx,mode,algo,connect,reuse,"
 )
 STATIC = ("static-rr", "source", "uri", "hdr", "url_param", "hash", "rdp-cookie")
 
@@ -37,6 +37,7 @@ class FakeServer:
     op_state: int = 2
     admin_state: int = 0
     agent_state: int = 0
+    backup: bool = False
     in_flight: int = 0
     attempts: int = 0
     retries: int = 0
@@ -66,8 +67,8 @@ class FakeHAProxy:
         Of the socket, and of the process.
     deaf
         Servers whose new weight it accepts and forgets.
-    by_delay
-        Whether it has the rules of :func:`dial_haproxy.config.expected_delay`.
+    with_rules
+        Servers that have rules of :func:`dial_haproxy.config.expected_delay`.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class FakeHAProxy:
         level: str = "admin",
         version: str = "2.6.12-1+deb12u4",
         deaf: Iterable[str] = (),
-        by_delay: bool = False,
+        with_rules: Iterable[str] = (),
     ) -> None:
         self.path = path
         self.service = service
@@ -89,7 +90,7 @@ class FakeHAProxy:
         self.level = level
         self.version = version
         self.deaf = frozenset(deaf)
-        self.by_delay = by_delay
+        self.with_rules = tuple(with_rules)
         self.pid = 6022
         self.start_time_s = 1_795_212_580
         self.lines: list[str] = []
@@ -131,8 +132,9 @@ class FakeHAProxy:
                 said = self._state() if name == self.service else "Can't find backend.\n\n"
             case ["show", "stat", name, kinds, "-1"]:
                 said = self._stat(name, kinds)
-            case ["get", "var", name] if self.by_delay and name == turn_variable(self.service):
-                said = f"{name}: type=sint value=<0>\n"  # without a line break of its own
+            case ["get", "var", name] if self.with_rules and name == rules_variable(self.service):
+                names = NAMES_APART.join(self.with_rules)
+                said = f"{name}: type=str value=<{names}>\n"  # without a line break of its own
             case ["get", "var", _]:
                 said = "Variable not found.\n\n"
             case ["set", "weight", target, weight]:
@@ -158,11 +160,12 @@ class FakeHAProxy:
             if kinds == "6":
                 rows = [
                     f"{self.service},{server},0,0,{s.in_flight},1,,{s.attempts},0,0,,0,,{s.errors},"
-                    f"0,{s.retries},0,no check,{s.in_force},0,http,,1,{s.reuse},\n"
+                    f"0,{s.retries},0,no check,{s.in_force},{int(not s.backup)},{int(s.backup)},"
+                    f"0,http,,1,{s.reuse},\n"
                     for server, s in self.servers.items()
                 ]
             rows.append(
-                f"{self.service},BACKEND,0,0,0,1,999,0,0,0,0,0,,0,0,0,0,UP,3,0,http,"
+                f"{self.service},BACKEND,0,0,0,1,999,0,0,0,0,0,,0,0,0,0,UP,3,3,0,0,http,"
                 f"{self.algorithm},0,0,\n"
             )
         return f"{STAT_HEADER}\n{''.join(rows)}\n"

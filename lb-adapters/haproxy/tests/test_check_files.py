@@ -238,7 +238,7 @@ def test_rules_for_other_servers_are_made_anew(names):
     findings = findings_of(text)
     (said,) = warnings(findings)
     assert "not those for its servers" in said
-    assert ("s2 would get no request" in said) == ("s2" not in names)
+    assert ("they leave out s2, and 'balance' chooses" in said) == ("s2" not in names)
     new = mended(text, [f for f in findings if f.severity is Severity.WARNING])
     assert sorted(new.splitlines()) == sorted(with_rules(["s1", "s2"]).splitlines())
     assert warnings(findings_of(new)) == []
@@ -263,6 +263,32 @@ def test_rules_are_recommended_for_some_servers(servers, said):
 def test_servers_of_a_template_come_and_go_and_have_no_rules():
     text = f"{GLOBAL}{HTTP}{FRONTEND}backend app\n    server-template s 3 a.example:80\n"
     assert not any(SOONER_STILL in f.what for f in findings_of(text))
+
+
+def test_backends_of_similar_names_have_rules_of_their_own(tmp_path, haproxy_check):
+    services, servers = ("my", "my-app", "my.app", "my_app"), ("web-1", "web.1", "web_1")
+    rules = {service: expected_delay(service, servers) for service in services}
+    in_global = [statement for of_one in rules.values() for statement in of_one.in_global]
+    backends = "".join(
+        f"backend {service}\n"
+        + "".join(f"    {statement}\n" for statement in of_one.in_backend)
+        + "".join(f"    server {name} 10.0.0.1:80\n" for name in servers)
+        for service, of_one in rules.items()
+    )
+    frontend = "".join(f"    use_backend {name} if {{ path /{name} }}\n" for name in services)
+    text = (
+        GLOBAL
+        + "".join(f"    {statement}\n" for statement in in_global)
+        + f"{HTTP}frontend www\n    bind :80\n{frontend}{backends}"
+    )
+    path = tmp_path / "haproxy.cfg"
+    path.write_text(text.replace("/run/s", str(tmp_path / "s")))
+    checked = haproxy_check(path)
+    assert checked.returncode == 0, checked.stderr
+    findings = findings_of(text)
+    assert warnings(findings) == []
+    right = [f for f in of(findings, Severity.OK) if "rules for the shortest" in f]
+    assert len(right) == len(services)
 
 
 def test_an_inherited_algorithm_is_overridden_not_changed_for_all():

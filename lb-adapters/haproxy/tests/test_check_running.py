@@ -192,7 +192,7 @@ async def test_rules_that_only_the_file_has_are_an_error(fake, tmp_path):
     ((severity, what, _),) = await differences(adapter)
     assert severity == "error"
     assert what.endswith("with the rules for the shortest expected delay, HAProxy runs without")
-    fake.by_delay = True
+    fake.with_rules = ("s1", "s2")
     assert await differences(adapter) == []
     path.write_text(CONFIG.format(socket=fake.path, balance="roundrobin", s2="-", weight=10))
     assert any(w.endswith("delay, HAProxy runs with") for _, w, _ in await differences(adapter))

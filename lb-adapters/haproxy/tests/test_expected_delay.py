@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from itertools import product
 
 import pytest
 import pytest_asyncio
 
 from dial.types import WeightKind
-from dial_haproxy.config import expected_delay, turn_variable
+from dial_haproxy.config import expected_delay, rules_variable
 
 
 @pytest_asyncio.fixture
@@ -65,15 +66,21 @@ async def test_busy_servers_share_by_weight(proxy):
     await proxy.adapter.apply({"s1": 20, "s2": 40, "s3": 60}, version=1)
     for member in proxy.members:
         member.delay_s = 2.0
-    waiting = []
+    waiting = await sent_one_by_one(proxy, 12)
+    assert await held(proxy) == {"s1": 2, "s2": 4, "s3": 6}
+    assert await asyncio.gather(*waiting) == [200] * 12
+
+
+async def sent_one_by_one(proxy, requests: int) -> list[asyncio.Task[int]]:
+    """Requests under way, all of them with a server."""
+    waiting: list[asyncio.Task[int]] = []
     async with asyncio.timeout(2.0):
         # One by one: two threads that choose at the same time do not see each other's.
-        while sum((in_flight := await held(proxy)).values()) < 12:
-            if sum(in_flight.values()) == len(waiting):
+        while (in_flight := sum((await held(proxy)).values())) < requests:
+            if in_flight == len(waiting):
                 waiting.append(asyncio.create_task(proxy.get("/")))
             await asyncio.sleep(0.01)
-    assert in_flight == {"s1": 2, "s2": 4, "s3": 6}
-    assert await asyncio.gather(*waiting) == [200] * 12
+    return waiting
 
 
 async def held(proxy) -> dict[str, int]:
@@ -86,12 +93,52 @@ async def test_without_the_rules_a_weight_is_what_balance_makes_of_it(real_harne
         assert (await harness.adapter.read()).meaning.kind is WeightKind.CONCURRENCY
 
 
-@pytest.mark.parametrize(("service", "word"), [("app", "app"), ("my-app.v1:a", "my_app_v1_a")])
+def with_s3(rest: str):
+    """A configuration in which s3 has no rules, and ``rest`` behind its line."""
+
+    def config(harness) -> str:
+        harness.rules = expected_delay("app", ["s1", "s2"])
+        return harness.config().rstrip() + f"{rest}\n"  # its line is the last
+
+    return config
+
+
+async def test_while_a_server_without_rules_is_up_balance_chooses(real_harness):
+    async with real_harness("leastconn", config=with_s3("")) as proxy:
+        assert (await proxy.adapter.read()).meaning.kind is WeightKind.CONCURRENCY
+        await proxy.adapter.apply({"s1": 9}, version=1)
+        assert set(await served(proxy, 9)) == {"s1", "s2", "s3"}
+        await tell(proxy, "set server app/s3 state maint")
+        assert (await proxy.adapter.read()).meaning.kind is WeightKind.SERVICE_RATE
+        assert await served(proxy, 4) == {"s2": 4}
+
+
+async def test_a_server_without_rules_hides_that_another_drains_but_not_its_weight_0(real_harness):
+    async with real_harness("leastconn", config=with_s3("")) as proxy:
+        await tell(proxy, "set server app/s1 state drain")
+        assert await served(proxy, 4) == {"s1": 2, "s2": 2}
+        await tell(proxy, "set server app/s1 state ready", "set weight app/s1 0")
+        assert set(await served(proxy, 4)) == {"s2", "s3"}
+
+
+@pytest.mark.parametrize(
+    ("service", "word"),
+    [("app", "app"), ("my_app2", "my_app2"), ("my-app.v1:a", "my.2dapp.2ev1.3aa")],
+)
 def test_names_become_names_of_variables(service, word):
-    rules = expected_delay(service, ["web-1"])
+    rules = expected_delay(service, ["web-1", "s2"])
     assert rules.in_global == (
+        f"set-var proc.dial.{word}.servers str(web-1/s2)",
         f"set-var proc.dial.{word}.turn int(0)",
-        f"set-var proc.dial.{word}.last.web_1 int(0)",
+        f"set-var proc.dial.{word}.last.web.2d1 int(0)",
+        f"set-var proc.dial.{word}.last.s2 int(0)",
     )
-    assert turn_variable(service) == f"proc.dial.{word}.turn"
+    assert rules_variable(service) == f"proc.dial.{word}.servers"
     assert any(f"srv_conn({service}/web-1)," in rule for rule in rules.in_backend)
+
+
+def test_names_that_differ_have_variables_that_differ():
+    names = ["".join(chars) for size in (1, 2, 3) for chars in product("a_.:-2d", repeat=size)]
+    assert len(names) == 7 + 7**2 + 7**3
+    assert len({rules_variable(name) for name in names}) == len(names)
+    assert len(set(expected_delay("app", names).in_global)) == len(names) + 2

@@ -133,8 +133,26 @@ async def test_the_algorithm_says_what_a_weight_means(fake, algorithm, kind):
 
 
 async def test_where_the_rules_are_there_a_weight_is_a_service_rate(fake):
-    fake.algorithm, fake.by_delay = "leastconn", True
+    fake.algorithm, fake.with_rules = "leastconn", ("s1", "s2", "s3")
     assert (await make(fake).read()).meaning.kind is WeightKind.SERVICE_RATE
+
+
+@pytest.mark.parametrize(
+    ("s3", "kind"),
+    [
+        (FakeServer(), WeightKind.CONCURRENCY),
+        (FakeServer(weight=0), WeightKind.CONCURRENCY),  # which DIAL may have set itself
+        (FakeServer(admin_state=1), WeightKind.SERVICE_RATE),
+        (FakeServer(op_state=0), WeightKind.SERVICE_RATE),
+        (FakeServer(backup=True), WeightKind.SERVICE_RATE),
+    ],
+)
+async def test_a_server_without_rules_makes_balance_choose_while_it_is_up(fake, s3, kind):
+    fake.algorithm, fake.with_rules = "leastconn", ("s1", "s2")
+    fake.servers["s3"] = s3
+    assert (await make(fake).read()).meaning.kind is kind
+    said = [f.what for f in await make(fake).check() if f.severity is Severity.WARNING]
+    assert any("expected delay name s3" in w for w in said) == (kind is WeightKind.CONCURRENCY)
 
 
 @pytest.mark.parametrize("algorithm", ["static-rr", "first", "source", "uri", "hash"])
@@ -198,7 +216,9 @@ def test_a_service_name_cannot_carry_a_command(service):
 
 async def test_the_fake_answers_as_the_real_one_does(directory, real_harness):
     fake = FakeHAProxy(
-        directory / "fake", servers={n: FakeServer(configured_weight=10) for n in ("s1", "s2")}
+        directory / "fake",
+        servers={n: FakeServer(configured_weight=10) for n in ("s1", "s2")},
+        with_rules=("s1", "s2", "s3"),
     )
     commands = (
         "show cli level",
@@ -207,8 +227,10 @@ async def test_the_fake_answers_as_the_real_one_does(directory, real_harness):
         "set weight app/s9 3",
         "set weight nope/s1 3",
         "show servers state nope",
+        "get var proc.dial.nope.servers",
+        "get var proc.dial.app.servers",
     )
-    async with real_harness() as real:
+    async with real_harness(by_delay=True) as real:
         client = RuntimeClient(real.adapter.options.socket, 5.0)
         said = await client.ask(commands)
         real_state, real_info = await client.ask(("show servers state app", "show info"))

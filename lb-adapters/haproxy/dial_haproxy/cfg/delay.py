@@ -9,7 +9,7 @@ from dial.adapter import Finding
 from dial_haproxy.cfg.findings import note, ok, warning
 from dial_haproxy.cfg.sections import Config, Section
 from dial_haproxy.cfg.servers import servers
-from dial_haproxy.config import CHOSEN, Rules, expected_delay, turn_variable
+from dial_haproxy.config import CHOSEN, Rules, expected_delay, is_rules_variable
 
 MOST_SERVERS = 16
 """Each server is eight rules for each request: with 3, 10 and 32 they took HAProxy 2.6 8, 13 and
@@ -41,8 +41,11 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
         if lasting and 2 <= len(names) <= MOST_SERVERS:
             yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, wanted))
         return
-    prefix = turn_variable(section.name).removesuffix("turn")
-    in_global = [line for line in config.in_global("set-var") if prefix in line.statement]
+    in_global = [
+        line
+        for line in config.in_global("set-var")
+        if is_rules_variable(section.name, "".join(line.texts[1:2]))
+    ]
     if (
         tuple(line.statement for line in present) == wanted.in_backend
         and tuple(line.statement for line in in_global) == wanted.in_global
@@ -52,7 +55,7 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     left_out = [n for n in names if not any(f"/{n})" in line.statement for line in present)]
     what = f"{section}: the rules for the shortest expected delay are not those for its servers"
     if left_out:
-        what += f": {', '.join(left_out[:5])} would get no request"
+        what += f": they leave out {', '.join(left_out[:5])}, and 'balance' chooses meanwhile"
     edits = [line.removed() for line in (*in_global, *present)]
     edits.append(present[-1].followed_by(*section.indented(*wanted.in_backend)))
     edits += [there.starts_with(*wanted.in_global) for there in config.of_kind("global")[:1]]
