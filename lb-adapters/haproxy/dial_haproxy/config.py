@@ -7,7 +7,7 @@ parser reads fails silently: every line is then malformed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 LOG_FORMAT = (
@@ -105,7 +105,13 @@ class Rules:
     in_backend: tuple[str, ...]
 
 
-def expected_delay(service: str, servers: Sequence[str]) -> Rules:
+def expected_delay(
+    service: str,
+    servers: Sequence[str],
+    *,
+    limited: Collection[str] = (),
+    backups_at_once: int = 0,
+) -> Rules:
     """The rules: the shortest expected delay, with weights for service rates.
 
     Of the servers that are up the one with the least (requests + 1) / weight takes the request,
@@ -115,7 +121,10 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
     Weight 0 drains, as ever.  Rules cannot see which server an admin's ``state drain`` is for, but
     that HAProxy counts fewer servers than they do: then, and where no server can be chosen,
     ``balance`` chooses.  So it does while a server that has no rules is up, for then HAProxy counts
-    more.
+    more.  Where none but backup servers can be chosen it counts those, and they may be as many as
+    servers that drain: rules then choose only among more servers than there can be backup ones.
+    A server that is full is left out, for a request sent to it would wait in a queue of its own.
+    Where all are, ``balance`` has it wait for whoever is free first.
 
     Parameters
     ----------
@@ -123,6 +132,11 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
         Name of the backend.
     servers
         Names of its servers, backup ones left out.
+    limited
+        Those of them with a ``maxconn``.
+    backups_at_once
+        Backup servers that HAProxy uses at the same time: with ``option allbackups`` all, else 1,
+        and 0 where there is none.
 
     Examples
     --------
@@ -138,6 +152,8 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
     ]
     for name, changed in zip(servers, last, strict=True):
         server = f"{service}/{name}"
+        # Of one without a limit, or with 0, it is -1.
+        free = f" !{{ srv_conn_free({server}) eq 0 }}" if name in limited else ""
         up, it = f"{{ srv_is_up({server}) }}", f"{{ var(txn.dial_server) -m str {name} }}"
         requests = f"srv_conn({server}),add(txn.dial_queue),add(1)"
         # Below, 32 bits for the turn; above, the delay with 16 bits for its fraction.  What does
@@ -152,7 +168,7 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
             set_var(
                 "usable", f"var(txn.dial_usable),add(1) if {up} {{ srv_weight({server}) gt 0 }}"
             ),
-            set_var("server", f"str({name}) if {up} {less}"),
+            set_var("server", f"str({name}) if {up} {less}{free}"),
             set_var("least", f"var(txn.dial_delay) if {it}"),
         ]
     for event in ("http-request", "http-after-response"):
@@ -161,7 +177,10 @@ def expected_delay(service: str, servers: Sequence[str]) -> Rules:
             f"{event} set-var({changed}) var({turn}) if {{ var(txn.dial_server) -m str {name} }}"
             for name, changed in zip(servers, last, strict=True)
         ]
-    rules.append(f"{CHOSEN} if {{ nbsrv({service}),sub(txn.dial_usable) eq 0 }}")
+    chosen = f"{CHOSEN} if {{ nbsrv({service}),sub(txn.dial_usable) eq 0 }}"
+    if backups_at_once:
+        chosen += f" {{ var(txn.dial_usable) -m int gt {backups_at_once} }}"
+    rules.append(chosen)
     in_global = [f"set-var {rules_variable(service)} str({NAMES_APART.join(servers)})"]
     in_global += [f"set-var {name} int(0)" for name in (turn, *last)]
     return Rules(tuple(in_global), tuple(rules))

@@ -265,6 +265,43 @@ def test_servers_of_a_template_come_and_go_and_have_no_rules():
     assert not any(SOONER_STILL in f.what for f in findings_of(text))
 
 
+@pytest.mark.parametrize(
+    ("lines", "limited"),
+    [
+        (("server s1 a:80 maxconn 10", "server s2 b:80"), ["s1"]),
+        (
+            ("default-server maxconn 10", "server s1 a:80", "server s2 b:80 maxconn 0"),
+            ["s1"],
+        ),
+        (("server s1 a:80 maxconn 0", "server s2 b:80"), []),
+        (("server s1 a:80", "server s2 b:80", "server s3 c:80 maxconn 10 backup"), []),
+    ],
+)
+def test_rules_look_at_whether_a_server_is_full_where_it_can_be(lines, limited):
+    backend = "\n    ".join(("backend app", *lines)) + "\n"
+    (rules,) = [
+        f.fix for f in findings_of(f"{GLOBAL}{HTTP}{FRONTEND}{backend}") if SOONER_STILL in f.what
+    ]
+    assert re.findall(r"!\{ srv_conn_free\(app/(\w+)\) eq 0 \}", rules) == limited
+
+
+@pytest.mark.parametrize(
+    ("lines", "condition"),
+    [
+        ((), "eq 0 }"),
+        (("server b1 c:80 backup",), "eq 0 } { var(txn.dial_usable) -m int gt 1 }"),
+        (("server-template b 2 c:80 backup",), "eq 0 } { var(txn.dial_usable) -m int gt 1 }"),
+        (("server b1 c:80 backup", "option allbackups"), "gt 1 }"),
+        (("server-template b 2 c:80 backup", "option allbackups", "server s3 d:80"), "gt 2 }"),
+        (("server-template b 2 c:80 backup", "option allbackups"), None),
+    ],
+)
+def test_rules_choose_among_more_servers_than_there_can_be_backup_ones(lines, condition):
+    text = TEXT + "".join(f"    {line}\n" for line in lines)
+    fixes = [f.fix for f in findings_of(text) if SOONER_STILL in f.what]
+    assert [fix.endswith(condition) for fix in fixes] == [True] * (condition is not None)
+
+
 def test_backends_of_similar_names_have_rules_of_their_own(tmp_path, haproxy_check):
     services, servers = ("my", "my-app", "my.app", "my_app"), ("web-1", "web.1", "web_1")
     rules = {service: expected_delay(service, servers) for service in services}

@@ -71,6 +71,22 @@ async def test_busy_servers_share_by_weight(proxy):
     assert await asyncio.gather(*waiting) == [200] * 12
 
 
+async def test_whoever_is_free_first_serves_a_request_that_finds_all_servers_full(real_harness):
+    """Its turn would be that of s1, which answers last."""
+
+    def config(harness) -> str:
+        harness.rules = expected_delay("app", harness.backends, limited=harness.backends)
+        return harness.config().replace(" weight 10\n", " weight 10 maxconn 1\n")
+
+    async with real_harness("leastconn", config=config) as proxy:
+        for member, delay_s in zip(proxy.members, (2.0, 0.5, 2.0), strict=True):
+            member.delay_s = delay_s
+        before = await counts(proxy)
+        waiting = await sent_one_by_one(proxy, 3)
+        assert await asyncio.gather(*waiting, proxy.get("/")) == [200] * 4
+        assert await counts(proxy) - before == {"s1": 1, "s2": 2, "s3": 1}
+
+
 async def sent_one_by_one(proxy, requests: int) -> list[asyncio.Task[int]]:
     """Requests under way, all of them with a server."""
     waiting: list[asyncio.Task[int]] = []
@@ -93,14 +109,32 @@ async def test_without_the_rules_a_weight_is_what_balance_makes_of_it(real_harne
         assert (await harness.adapter.read()).meaning.kind is WeightKind.CONCURRENCY
 
 
-def with_s3(rest: str):
+def with_s3(rest: str, backups_at_once: int = 0):
     """A configuration in which s3 has no rules, and ``rest`` behind its line."""
 
     def config(harness) -> str:
-        harness.rules = expected_delay("app", ["s1", "s2"])
+        harness.rules = expected_delay("app", ["s1", "s2"], backups_at_once=backups_at_once)
         return harness.config().rstrip() + f"{rest}\n"  # its line is the last
 
     return config
+
+
+async def test_a_backup_serves_where_all_who_are_up_drain(real_harness):
+    """HAProxy counts one server that can be used, the backup; so do the rules, the drained one."""
+    config = with_s3(" backup", backups_at_once=1)
+    async with real_harness("leastconn", config=config) as proxy:
+        await tell(proxy, "set server app/s1 state drain", "set server app/s2 state maint")
+        assert await served(proxy, 4) == {"s3": 4}
+
+
+async def test_of_two_servers_beside_a_backup_the_rules_choose(real_harness):
+    config = with_s3(" backup", backups_at_once=1)
+    async with real_harness("leastconn", config=config) as proxy:
+        assert (await proxy.adapter.read()).meaning.kind is WeightKind.SERVICE_RATE
+        await proxy.adapter.apply({"s1": 9}, version=1)
+        assert await served(proxy, 4) == {"s2": 4}
+        await tell(proxy, "set server app/s2 state drain")
+        assert await served(proxy, 4) == {"s1": 4}
 
 
 async def test_while_a_server_without_rules_is_up_balance_chooses(real_harness):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dial.adapter import Finding
 from dial_haproxy.cfg.findings import note, ok, warning
 from dial_haproxy.cfg.sections import Config, Section
-from dial_haproxy.cfg.servers import servers
+from dial_haproxy.cfg.servers import backups_at_once, servers
 from dial_haproxy.config import CHOSEN, Rules, expected_delay, is_rules_variable
 
 MOST_SERVERS = 16
@@ -33,12 +33,15 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     """Whether the rules are those for the servers that there are."""
     active = [server for server in servers(section) if not server.backup]
     names = [name for server in active for name in server.names]
-    wanted = expected_delay(section.name, names)
+    backups = backups_at_once(section)
+    limited = [name for server in active if server.has_maxconn for name in server.names]
+    wanted = expected_delay(section.name, names, limited=limited, backups_at_once=backups)
     present = [line for line in section.lines if _OURS.search(line.statement)]
     if not has_rules(section):
         # What a template makes need not be there; a rule for a server that is not is refused.
         lasting = all(section.certain(s.line) and not s.is_template for s in active)
-        if lasting and 2 <= len(names) <= MOST_SERVERS:
+        # HAProxy follows them only while more servers are up than it may count of backup ones.
+        if lasting and max(1, backups) < len(names) <= MOST_SERVERS:
             yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, wanted))
         return
     in_global = [

@@ -32,6 +32,8 @@ class Server:
     weight: int | None
     """``None`` where the file does not say it as a number."""
     backup: bool
+    has_maxconn: bool = False
+    """Whether it takes a limited number of requests at a time; also where that is not known."""
     first: int = 1
     count: int = 1
     """A template makes ``name`` + ``first``, and so on."""
@@ -52,16 +54,14 @@ class Server:
 def servers(section: Section) -> list[Server]:
     """Servers of a backend, as configured."""
     found: list[Server] = []
-    default_weight: int | None = 1
+    inherited = {"weight": "1", "maxconn": "0"}
     for line in section.effective("server", "server-template", "default-server"):
         keyword = line.texts[0]
         skipped = _FIRST_PARAMETER[keyword]
-        weight = default_weight
-        written = line.after_word("weight", first=skipped)
-        if written is not None:
-            weight = int(written) if re.fullmatch(r"\d{1,3}", written, re.ASCII) else None
+        written = {name: line.after_word(name, first=skipped) for name in inherited}
+        values = inherited | {name: text for name, text in written.items() if text is not None}
         if keyword == "default-server":
-            default_weight = weight
+            inherited = values
         elif section.has(line) and len(line.texts) >= skipped and not line.negated:
             first, count = 1, 1
             if keyword == "server-template":
@@ -71,13 +71,22 @@ def servers(section: Section) -> list[Server]:
                     line=line,
                     name=line.texts[1],
                     address=line.texts[skipped - 1],
-                    weight=weight,
+                    weight=_weight(values["weight"]),
                     backup="backup" in line.texts[skipped:],
+                    has_maxconn=not _is_zero(values["maxconn"]),
                     first=first,
                     count=count,
                 )
             )
     return found
+
+
+def _weight(text: str) -> int | None:
+    return int(text) if re.fullmatch(r"\d{1,3}", text, re.ASCII) else None
+
+
+def _is_zero(text: str) -> bool:
+    return re.fullmatch(r"0+", text) is not None
 
 
 def _numbers(text: str) -> tuple[int, int]:
@@ -151,6 +160,14 @@ def _agents(section: Section) -> Iterator[Finding]:
             *(edit for _, edit in found),
             fix="leave it where agents answer up, down, drain or maint only",
         )
+
+
+def backups_at_once(section: Section) -> int:
+    """How many backup servers HAProxy uses together, at most, where no other server can be."""
+    count = sum(server.count for server in servers(section) if server.backup)
+    options = [line for line in section.effective("option") if not line.negated]
+    together = any(line.texts[1:2] == ("allbackups",) for line in options)
+    return count if together else min(count, 1)
 
 
 def _sticky(section: Section) -> Iterator[Finding]:
