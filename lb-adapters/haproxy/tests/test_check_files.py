@@ -265,6 +265,37 @@ def test_servers_of_a_template_come_and_go_and_have_no_rules():
     assert not any(SOONER_STILL in f.what for f in findings_of(text))
 
 
+STAYING = ["cookie SRV insert", "stick on src", "stick match src table t"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *STAYING,
+        *("balance source", "balance uri", "balance hdr(host)", "balance static-rr", "mode tcp"),
+        'balance "$HOW"',
+    ],
+)
+def test_rules_are_not_recommended_where_they_would_choose_for_what_must_stay(line):
+    assert not any(SOONER_STILL in f.what for f in findings_of(f"{TEXT}    {line}\n"))
+
+
+def test_a_hash_is_not_to_be_replaced_by_a_cookie_under_the_rules():
+    fixes = [f.fix for f in findings_of(f"{TEXT}    balance source\n") if "keep it" in f.fix]
+    assert len(fixes) == 1
+    assert "'cookie' keeps sessions under any algorithm, without rules for" in fixes[0]
+
+
+@pytest.mark.parametrize("line", STAYING)
+def test_rules_are_taken_out_where_clients_stay_with_their_server(line):
+    text = with_rules(["s1", "s2"], f"{TEXT}    {line}\n")
+    findings = findings_of(text)
+    (said,) = warnings(findings)
+    assert f"'{line}': rules for the shortest expected delay choose before it" in said
+    new = mended(text, [f for f in findings if f.severity is Severity.WARNING])
+    assert new == f"{TEXT}    {line}\n"
+
+
 @pytest.mark.parametrize(
     ("lines", "limited"),
     [

@@ -6,10 +6,12 @@ import re
 from collections.abc import Iterator
 
 from dial.adapter import Finding
+from dial_haproxy import state
 from dial_haproxy.cfg.findings import note, ok, warning
 from dial_haproxy.cfg.sections import Config, Section
-from dial_haproxy.cfg.servers import backups_at_once, servers
-from dial_haproxy.config import CHOSEN, Rules, expected_delay, is_rules_variable
+from dial_haproxy.cfg.servers import Server, backups_at_once, has_rules, servers, sticky
+from dial_haproxy.cfg.service import DEFAULT_ALGORITHM, algorithm_line, is_http, mode
+from dial_haproxy.config import Rules, expected_delay, is_rules_variable
 
 MOST_SERVERS = 16
 """Each server is eight rules for each request: with 3, 10 and 32 they took HAProxy 2.6 8, 13 and
@@ -24,31 +26,34 @@ SOONER_STILL = (
 _OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|weight|queue|delay|server)\b")
 
 
-def has_rules(section: Section) -> bool:
-    """Whether the rules of :func:`dial_haproxy.config.expected_delay` choose before ``balance``."""
-    return any(line.statement.startswith(CHOSEN) for line in section.own("use-server"))
-
-
 def check_rules(config: Config, section: Section) -> Iterator[Finding]:
-    """Whether the rules are those for the servers that there are."""
+    """Whether the rules are those for the servers that there are, and go with the other lines."""
     active = [server for server in servers(section) if not server.backup]
     names = [name for server in active for name in server.names]
     backups = backups_at_once(section)
     limited = [name for server in active if server.has_maxconn for name in server.names]
     wanted = expected_delay(section.name, names, limited=limited, backups_at_once=backups)
-    present = [line for line in section.lines if _OURS.search(line.statement)]
     if not has_rules(section):
-        # What a template makes need not be there; a rule for a server that is not is refused.
-        lasting = all(section.certain(s.line) and not s.is_template for s in active)
         # HAProxy follows them only while more servers are up than it may count of backup ones.
-        if lasting and max(1, backups) < len(names) <= MOST_SERVERS:
+        if max(1, backups) < len(names) <= MOST_SERVERS and _are_free_to_choose(section, active):
             yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, wanted))
         return
+    present = [line for line in section.lines if _OURS.search(line.statement)]
     in_global = [
         line
         for line in config.in_global("set-var")
         if is_rules_variable(section.name, "".join(line.texts[1:2]))
     ]
+    removed = [line.removed() for line in (*in_global, *present)]
+    for line in sticky(section)[-1:]:
+        yield warning(
+            line,
+            f"{section}: '{line.statement}': rules for the shortest expected delay choose before "
+            "it, and no client stays with its server",
+            *removed,
+            fix=f"or leave out '{line.statement}'",
+        )
+        return
     if (
         tuple(line.statement for line in present) == wanted.in_backend
         and tuple(line.statement for line in in_global) == wanted.in_global
@@ -59,10 +64,27 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     what = f"{section}: the rules for the shortest expected delay are not those for its servers"
     if left_out:
         what += f": they leave out {', '.join(left_out[:5])}, and 'balance' chooses meanwhile"
-    edits = [line.removed() for line in (*in_global, *present)]
-    edits.append(present[-1].followed_by(*section.indented(*wanted.in_backend)))
+    edits = [*removed, present[-1].followed_by(*section.indented(*wanted.in_backend))]
     edits += [there.starts_with(*wanted.in_global) for there in config.of_kind("global")[:1]]
     yield warning(present[-1], what, *edits)
+
+
+def _are_free_to_choose(section: Section, active: list[Server]) -> bool:
+    """Whether a request may go to any server, all of which are there for certain.
+
+    ``use-server`` comes before cookies, stick tables and the keys of ``balance``.
+    """
+    balance = algorithm_line(section)
+    said = [line for line in (balance, mode(section)) if line is not None]
+    algorithm = balance.texts[1].partition("(")[0] if balance is not None else DEFAULT_ALGORITHM
+    return (
+        all(section.certain(line) for line in said)
+        and is_http(section)
+        and state.takes_weights(algorithm)
+        and not sticky(section)
+        # What a template makes need not be there; a rule for a server that is not is refused.
+        and all(section.certain(s.line) and not s.is_template for s in active)
+    )
 
 
 def _lines(section: Section, rules: Rules) -> str:

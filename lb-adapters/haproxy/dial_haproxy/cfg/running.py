@@ -16,11 +16,10 @@ from pathlib import Path
 from dial.adapter import Finding, Severity
 from dial_haproxy import state
 from dial_haproxy.cfg.addresses import same
-from dial_haproxy.cfg.delay import has_rules
 from dial_haproxy.cfg.findings import error, note, ok, warning
 from dial_haproxy.cfg.process import level, sockets
 from dial_haproxy.cfg.sections import Config, Section
-from dial_haproxy.cfg.servers import Server, servers
+from dial_haproxy.cfg.servers import Server, has_rules, servers
 from dial_haproxy.cfg.service import DEFAULT_ALGORITHM, algorithm_line
 from dial_haproxy.options import Address
 

@@ -162,6 +162,20 @@ def _agents(section: Section) -> Iterator[Finding]:
         )
 
 
+def has_rules(section: Section) -> bool:
+    """Whether the rules of :func:`dial_haproxy.config.expected_delay` choose before ``balance``."""
+    return any(line.statement.startswith(CHOSEN) for line in section.own("use-server"))
+
+
+def sticky(section: Section) -> list[Line]:
+    """The lines by which clients stay with their server, unless ``use-server`` chooses."""
+    return [
+        line
+        for line in section.effective("cookie", "stick")
+        if not line.negated and line.texts[1:2] not in (("store-request",), ("store-response",))
+    ]
+
+
 def backups_at_once(section: Section) -> int:
     """How many backup servers HAProxy uses together, at most, where no other server can be."""
     count = sum(server.count for server in servers(section) if server.backup)
@@ -171,12 +185,7 @@ def backups_at_once(section: Section) -> int:
 
 
 def _sticky(section: Section) -> Iterator[Finding]:
-    lines = [
-        line
-        for line in section.effective("cookie", "stick")
-        if not line.negated and line.texts[1:2] not in (("store-request",), ("store-response",))
-    ]
-    for line in lines[-1:]:
+    for line in [] if has_rules(section) else sticky(section)[-1:]:
         yield warning(
             line,
             f"{section}: '{line.statement}': clients stay with their server, so weights move new "

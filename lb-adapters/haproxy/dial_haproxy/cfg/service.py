@@ -8,11 +8,10 @@ from dial.adapter import Finding
 from dial.errors import BalancerRefused
 from dial.types import WeightKind
 from dial_haproxy import state
-from dial_haproxy.cfg.delay import has_rules
 from dial_haproxy.cfg.findings import error, in_doubt, note, ok, warning
 from dial_haproxy.cfg.lines import Line
 from dial_haproxy.cfg.sections import Config, Section
-from dial_haproxy.cfg.servers import servers
+from dial_haproxy.cfg.servers import has_rules, servers
 
 DEFAULT_ALGORITHM = "roundrobin"
 """Without a ``balance`` line (configuration manual, 4.2); random from 3.3 on, as good to us."""
@@ -134,7 +133,8 @@ def _instead(algorithm: str) -> str:
         return ""
     return (
         "keep it where a client or key must stay with its server, for caches or sessions: DIAL is "
-        "then of no use here; 'cookie' keeps sessions under any algorithm"
+        "then of no use here; 'cookie' keeps sessions under any algorithm, without rules for the "
+        "shortest expected delay"
     )
 
 
