@@ -317,6 +317,17 @@ def test_rules_look_at_whether_a_server_is_full_where_it_can_be(lines, limited):
 
 
 @pytest.mark.parametrize(
+    ("weight", "said"), [("", True), ("weight 15", True), ("weight 16", False)]
+)
+def test_a_slow_start_is_to_have_as_many_steps_for_the_rules_as_for_balance(weight, said):
+    text = TEXT.replace("10.0.0.2:80", f"10.0.0.2:80 check slowstart 30s {weight}")
+    (what,) = warnings(findings_of(with_rules(["s1", "s2"], text))) or [""]
+    assert (f"takes server s2 from weight 1 to {weight[7:] or 1}," in what) == said
+    notes = of(findings_of(text), Severity.NOTE)
+    assert any("slowstart takes server s2" in n for n in notes) == said
+
+
+@pytest.mark.parametrize(
     ("lines", "condition"),
     [
         ((), "eq 0 }"),

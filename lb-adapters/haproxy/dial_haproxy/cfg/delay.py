@@ -23,6 +23,11 @@ SOONER_STILL = (
 )
 """Measured in decision 43."""
 
+SLOWSTART_STEPS = 16
+"""HAProxy's BE_WEIGHT_SCALE: a slow start has so many for ``balance``, whatever the weight."""
+
+FINER = "'weight 100' where all weights are alike, else all of them times the same number"
+
 _OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|weight|queue|delay|server)\b")
 
 
@@ -36,7 +41,7 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     if not has_rules(section):
         # HAProxy follows them only while more servers are up than it may count of backup ones.
         if max(1, backups) < len(names) <= MOST_SERVERS and _are_free_to_choose(section, active):
-            yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, wanted))
+            yield from _recommended(section, active, wanted)
         return
     present = [line for line in section.lines if _OURS.search(line.statement)]
     in_global = [
@@ -54,6 +59,8 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
             fix=f"or leave out '{line.statement}'",
         )
         return
+    for server in _slowly_started(active):
+        yield warning(server.line, f"{section}: {_from_1_to(server)}", fix=FINER)
     if (
         tuple(line.statement for line in present) == wanted.in_backend
         and tuple(line.statement for line in in_global) == wanted.in_global
@@ -84,6 +91,28 @@ def _are_free_to_choose(section: Section, active: list[Server]) -> bool:
         and not sticky(section)
         # What a template makes need not be there; a rule for a server that is not is refused.
         and all(section.certain(s.line) and not s.is_template for s in active)
+    )
+
+
+def _recommended(section: Section, active: list[Server], rules: Rules) -> Iterator[Finding]:
+    yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, rules))
+    for server in _slowly_started(active):
+        yield note(server.line, f"{section}: {_from_1_to(server)}", fix=FINER)
+
+
+def _slowly_started(active: list[Server]) -> list[Server]:
+    """The first of the servers whose slow start has fewer steps for the rules, if there is one."""
+    return [
+        server
+        for server in active
+        if server.has_slowstart and server.weight and server.weight < SLOWSTART_STEPS
+    ][:1]
+
+
+def _from_1_to(server: Server) -> str:
+    return (
+        f"for the rules for the shortest expected delay slowstart takes server {server.name} from "
+        f"weight 1 to {server.weight}, in whole numbers"
     )
 
 

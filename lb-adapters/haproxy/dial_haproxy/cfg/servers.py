@@ -34,6 +34,7 @@ class Server:
     backup: bool
     has_maxconn: bool = False
     """Whether it takes a limited number of requests at a time; also where that is not known."""
+    has_slowstart: bool = False
     first: int = 1
     count: int = 1
     """A template makes ``name`` + ``first``, and so on."""
@@ -54,7 +55,7 @@ class Server:
 def servers(section: Section) -> list[Server]:
     """Servers of a backend, as configured."""
     found: list[Server] = []
-    inherited = {"weight": "1", "maxconn": "0"}
+    inherited = {"weight": "1", "maxconn": "0", "slowstart": "0"}
     for line in section.effective("server", "server-template", "default-server"):
         keyword = line.texts[0]
         skipped = _FIRST_PARAMETER[keyword]
@@ -74,6 +75,7 @@ def servers(section: Section) -> list[Server]:
                     weight=_weight(values["weight"]),
                     backup="backup" in line.texts[skipped:],
                     has_maxconn=not _is_zero(values["maxconn"]),
+                    has_slowstart=not _is_zero(values["slowstart"]),
                     first=first,
                     count=count,
                 )
@@ -86,7 +88,8 @@ def _weight(text: str) -> int | None:
 
 
 def _is_zero(text: str) -> bool:
-    return re.fullmatch(r"0+", text) is not None
+    """Whether a number, or a time such as ``0s``, is 0."""
+    return re.fullmatch(r"0+[a-z]*", text) is not None
 
 
 def _numbers(text: str) -> tuple[int, int]:
