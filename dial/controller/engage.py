@@ -163,12 +163,13 @@ def engage(
         # Far slower than its siblings: load leaves it, whatever the cause.
         blind = _far_slower_finding(policy, look, found, beside, agrees)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
+    least = policy.guards.engage_rho_bg
     if not sure or not found.cause.costs_capacity:
-        return found if sure else by_chance(found), None
+        return _unless_as_slow(found, beside, least) if sure else by_chance(found), None
     witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
     if isinstance(witness, NoData):
         return Finding(Cause.NONE, found.rho_bg, (*found.why, witness.reason)), None
-    cause, least = Cause.NONE, policy.guards.engage_rho_bg
+    cause = Cause.NONE
     if not settled:
         why_not = f"looks like {found.cause}, which the interval before did not"
     elif isinstance(found.rho_bg, NoData):
@@ -214,6 +215,18 @@ def by_chance(found: Finding, alone: NoData | None = None) -> Finding:
     if not found.cause.costs_capacity:
         return Finding(Cause.NONE, found.rho_bg, found.why)
     why_not = f"looks like {found.cause}; so far that is not enough"
+    return _without_load_moved(found, Cause.NONE, why_not)
+
+
+def _unless_as_slow(found: Finding, beside: Comparison, least: float) -> Finding:
+    """A backend is slow and nobody knows why, unless its siblings are as slow.
+
+    While load is shifted, or kept where it is, nothing is learnt, and what is usual may be another
+    than it was: that is no reason to call one backend slow for as long as it lasts.
+    """
+    if found.cause is not Cause.UNKNOWN or beside.excess.mean >= least:
+        return found
+    why_not = "the cause is unknown, but it is hardly slower than its siblings"
     return _without_load_moved(found, Cause.NONE, why_not)
 
 

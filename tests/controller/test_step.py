@@ -137,6 +137,16 @@ def test_without_an_agent_load_leaves_a_backend_far_slower_than_its_siblings(ser
     assert service.weights == service.configured
 
 
+def test_without_an_agent_a_backend_as_slow_as_its_siblings_has_no_unknown_cause(service):
+    service.rho_bg |= dict.fromkeys(service.names, 0.3)
+    service.agents_dead.add("s1")
+    plan = service.run(6)
+    assert verdict(plan, "s1").cause is Cause.NONE
+    why_not = "the cause is unknown, but it is hardly slower than its siblings"
+    assert why_not in verdict(plan, "s1").evidence
+    assert all(p.changes == () for p in service.plans)
+
+
 def test_where_no_vm_ever_had_an_agent_a_slow_backend_is_said_to_be_slow(make_service):
     """Without rho_fg there is no curve to compare siblings by, so no load moves."""
     service = make_service(agents_dead={"s1", "s2", "s3"})
