@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from playwright.async_api import expect
 
 from tests.browser import WITHIN_MS, chromium, watch
 
 from .application import until
 from .product import OPERATOR_TOKEN
-from .stack import start_stack
+from .stack import Stack, start_stack
+
+
+async def until_held(stack: Stack, look: Callable[[], Awaitable[bool]], what: str) -> None:
+    """As ``until``, and what is held instead, of each backend, where it fails."""
+    try:
+        await until(look, what)
+    except AssertionError as error:
+        rows = (await stack.controller.state())["backends"]
+        shown = ("name", "cause", "t_x_ms", "expected_t_x_ms", "evidence")
+        instead = [", ".join(f"{key} {row[key]}" for key in shown) for row in rows]
+        raise AssertionError("\n".join([f"{error}; instead", *instead])) from None
 
 
 async def test_freezing_from_the_page_keeps_the_weights_and_unfreezing_lets_it_go_on() -> None:
@@ -37,7 +50,7 @@ async def test_freezing_from_the_page_keeps_the_weights_and_unfreezing_lets_it_g
             s1, s3 = await stack.controller.backend("s1"), await stack.controller.backend("s3")
             return bool(s1 and s1["cause"] == "none" and s3["cause"] not in ("none", "load"))
 
-        await until(found, "verdicts that would move the load")
+        await until_held(stack, found, "verdicts that would move the load")
         await stack.controller.ticks(4)
         assert await stack.proxy.weights() == weights
         state = await stack.controller.state()
@@ -50,7 +63,7 @@ async def test_freezing_from_the_page_keeps_the_weights_and_unfreezing_lets_it_g
             rows = (await stack.controller.state())["backends"]
             return len(rows) == 3 and all(row["cause"] == "none" for row in rows)
 
-        await until(calm, "verdicts that would move nothing")
+        await until_held(stack, calm, "verdicts that would move nothing")
         assert await stack.proxy.weights() == weights
         await page.get_by_role("button", name="Unfreeze").click()
         await expect(page.locator("#mode")).to_have_text("Enforcing", timeout=WITHIN_MS)
