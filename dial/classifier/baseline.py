@@ -46,19 +46,24 @@ class Line(Columns):
 
     def predict(self, n: Floats) -> Floats:
         """The values of y at n; NaN where nothing was learnt."""
-        weight = np.where(self.weight == 0.0, np.nan, self.weight)
+        weight, swings = np.where(self.weight == 0.0, np.nan, self.weight), self.swings()
         mean = self.sum_y / weight
         spread = weight * self.sum_nn - self.sum_n * self.sum_n
-        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 10 %, which
-        # Poisson arrivals alone make at a hundred requests an interval, the slope would be set by
-        # what the metric does for other reasons.
-        swings = spread > 1e-2 * self.sum_n * self.sum_n
         beta = (weight * self.sum_ny - self.sum_n * self.sum_y) / np.where(swings, spread, 1.0)
         alpha = (self.sum_y - beta * self.sum_n) / weight
         idle = self.sum_nn == 0.0
         all_slope = np.where(idle, mean, self.sum_ny / np.where(idle, 1.0, self.sum_nn) * n)
         line = np.where(alpha >= 0.0, alpha + beta * n, all_slope)
         return np.where(swings, np.where(beta <= 0.0, mean, line), all_slope)
+
+    def swings(self) -> Bools:
+        """Whether n differed enough to tell the slope from what y is without n."""
+        spread = self.weight * self.sum_nn - self.sum_n * self.sum_n
+        # spread / sum_n^2 is the squared coefficient of variation of the load.  Below 10 %, which
+        # Poisson arrivals alone make at a hundred requests an interval, the slope would be set by
+        # what the metric does for other reasons.
+        swings: Bools = spread > 1e-2 * self.sum_n * self.sum_n
+        return swings
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -121,6 +126,16 @@ class QuietBaseline(Columns):
             return self.lines.each(lambda sums: sums[:, column]).predict(served_per_s)
         column = MEANS.index(metric)
         return self.means.each(lambda sums: sums[:, column]).value()
+
+    def tells_idle(self, metric: str) -> Bools:
+        """(n,) whether what a metric is without load was told from what load makes of it.
+
+        Parameters
+        ----------
+        metric : one of :data:`dial.classifier.metrics.LINES`.
+        """
+        column = LINES.index(metric)
+        return self.lines.each(lambda sums: sums[:, column]).swings()
 
     def has_learnt(self, metric: str, row: int) -> bool:
         """Whether anything is known of a metric of one backend."""

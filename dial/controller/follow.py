@@ -73,7 +73,7 @@ def follow(
         contention = replace(contention, symptom=symptom)
     if contention.cause is Cause.UNKNOWN:
         contention, suspect = _name(policy, contention, look, suspect, under_load=under_load)
-    reading = reading_of(policy, look, contention.cause)
+    reading = reading_of(policy, look, contention.cause, contention.rho_bg)
     has_to_stay = stays(policy, contention, tick)
     if not has_to_stay and _refuted(policy, contention, look, siblings, tick=tick):
         why = "its siblings are as slow: load is no better there"
@@ -195,15 +195,17 @@ def _name(
 
 
 def _surely_cache(policy: Policy, look: Look) -> bool:
-    """Whether requests surely need more CPU time each.
+    """Whether requests need more CPU time each, and take longer.
 
     Of a backend with little load they need a little more for that alone, and with next to none a
-    lot: what the VM does for itself is then booked to the few.
+    lot: what the VM does for itself is then booked to the few.  But none takes longer for it.
     """
-    if not look.usable or math.isnan(look.window("t_x_ms")):
+    if not look.usable or not look.window("requests") or math.isnan(look.window("t_x_ms")):
         return False
-    lost = lost_by(policy, look, Cause.LLC)
-    return not isinstance(lost, NoData) and lost.mean >= policy.guards.engage_rho_bg
+    least, slower = policy.guards.engage_rho_bg, lost_by(policy, look, Cause.UNKNOWN)
+    if isinstance(slower, NoData) or slower.mean < max(least, slower.sd):
+        return False
+    return look.features.number("cpu_time_ratio") * (1.0 - least) >= 1.0
 
 
 def _enough(policy: Policy) -> float:

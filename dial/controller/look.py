@@ -27,11 +27,12 @@ from dial.estimator import (
     SLOWDOWN,
     QuietCurve,
     Reading,
+    RhoBg,
     peak_rps,
     utilisation,
     why_no_utilisation,
 )
-from dial.queueing import MM1, TailCurve
+from dial.queueing import MM1, Number, TailCurve
 from dial.seen import Seen
 from dial.types import BackendObservation, Cause, Measured, NoData, Observation
 
@@ -44,6 +45,12 @@ _WAIT_VARIES = 0.6
 """Of the time that a request uses the CPU and waits for it, relative to the mean; a sample's mean
 varies less by the root of its requests.  In the lab's quiet times it was 0.53 of 58 requests
 (exponential costs, a quota of 3 ms in 10)."""
+
+_MOST_WITHOUT_LOAD = 0.5
+"""Of the CPU time at the usual load, what does not depend on it (the kernel's, an agent's): as much
+again as the requests', at most.  Assumed: what a VM does without load is mostly not seen.  Where
+requests cost 1.5 times as much, CPU time then decides down to half of the usual load (with 1 it
+would down to two thirds), and where requests go by delay such a victim keeps more than that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,6 +75,9 @@ class Looks:
         What siblings are compared by.
     passed_over
         What the balancer gives them beside their siblings.
+    of_usual
+        (n,) the part of their usual requests that they have, where requests may look dearer for
+        having fewer; else 1.
     """
 
     seen: Seen
@@ -81,6 +91,7 @@ class Looks:
     curve: QuietCurve
     read: Read
     passed_over: PassedOver | NoData
+    of_usual: Floats
     _scales_ms: dict[TailCurve, Floats] = field(default_factory=dict)
 
     def into(self, rows: Ints) -> list[Look]:
@@ -193,11 +204,12 @@ def look_at(
     features = Features(known.baseline, Metrics(windows, samples, rho_fg))
     heard = usable & (windows["requests"] > 0.0)
     given = passed_over(observation, windows["rate_per_s"], usable, quiet=quiet)
+    of_usual = np.ones(len(seen)) if quiet else _of_usual(known, features)
     read = Read(
         np.where(usable, windows["t_x_ms"] / known.curve.scale_ms(), np.nan),
         rho_fg,
         windows["t_x_requests"],
-        np.where(heard, features["cpu_time_ratio"], np.nan),
+        np.where(heard, _surely_dearer(features["cpu_time_ratio"], of_usual), np.nan),
         windows["requests"],
         *_by_cpu_wait(features, seen, observation.interval_s, heard),
         *_by_rate(policy, known, given),
@@ -214,7 +226,28 @@ def look_at(
         known.curve,
         read,
         given,
+        of_usual,
     )
+
+
+def _of_usual(known: Known, features: Features) -> Floats:
+    """(n,) the part of its usual requests that a backend has, at most 1.
+
+    CPU time that does not depend on load is booked to the requests, and makes few of them dear:
+    where it takes half of the usual CPU time, those of a fifth of the load cost three times as
+    much.  It is 1 where load differed enough, while it was learnt from, to tell the two apart.
+    """
+    told = known.baseline.tells_idle("cpu_time")
+    return np.where(told, 1.0, np.fmin(features["requests_ratio"], 1.0))
+
+
+def _surely_dearer(slowdown: Number, of_usual: Number) -> Number:
+    """CPU time of a request over the quiet one, as far as having few of them does not explain it.
+
+    Of the CPU time as much is held not to depend on load as need be, all of it at most.
+    """
+    surely: Number = np.maximum(slowdown * of_usual, np.minimum(slowdown, 1.0))
+    return surely
 
 
 def _by_rate(policy: Policy, known: Known, given: PassedOver | NoData) -> tuple[Floats, Floats]:
@@ -267,10 +300,28 @@ def drains(look: Look) -> bool:
     return 0.0 < _DRAINS * look.window("rate_per_s") < look.window("served_per_s")
 
 
-def reading_of(policy: Policy, look: Look, cause: Cause) -> Reading | NoData:
-    """What rho_bg is estimated from: T_x, or of a cache in contention the CPU time a request."""
+def reading_of(
+    policy: Policy, look: Look, cause: Cause, held: RhoBg | None = None
+) -> Reading | NoData:
+    """What rho_bg is estimated from: T_x, or of a cache in contention the CPU time a request.
+
+    Load moves by no more CPU time than a neighbour alone explains.  It returns by that which was
+    measured, for a neighbour that is still there makes few requests as dear as many; unless having
+    few explains as much as the neighbour would: then CPU time tells nothing, and T_x decides.
+
+    Parameters
+    ----------
+    policy : the strategies.
+    look : the backend's interval.
+    cause : the resource.
+    held : what is held of a neighbour that load was moved away from; ``None`` where none was.
+    """
     if cause is Cause.LLC:
-        return _cpu_time(look)
+        of_usual = float(look.looks.of_usual[look.row])
+        if held is None:
+            return _cpu_time(look, of_usual)
+        if not _explained_by_few(held.value, of_usual):
+            return _cpu_time(look, 1.0)
     curve, t_x_ms, rho_fg = look.curve(policy.shapes.get(cause, MM1)), look.t_x_ms, look.rho_fg
     if isinstance(curve, NoData):
         return curve
@@ -281,10 +332,18 @@ def reading_of(policy: Policy, look: Look, cause: Cause) -> Reading | NoData:
     return Reading(curve, t_x_ms, rho_fg, look.window("t_x_requests"), policy.percentile)
 
 
-def _cpu_time(look: Look) -> Reading | NoData:
+def _explained_by_few(rho_bg: float, of_usual: float) -> bool:
+    """Whether requests may cost 1 / (1 - rho_bg) times as much CPU time for being few."""
+    fixed = _MOST_WITHOUT_LOAD
+    # Of f without load, requests at the part q of it cost f / q + 1 - f times as much.
+    return (1.0 - rho_bg) * (fixed + (1.0 - fixed) * of_usual) > of_usual
+
+
+def _cpu_time(look: Look, of_usual: float) -> Reading | NoData:
     slowdown, requests = look.features["cpu_time_ratio"], look.window("requests")
     if isinstance(slowdown, NoData):
         return slowdown
     if not requests:
         return NoData("no request ended, so there is no CPU time of one")
-    return Reading(SLOWDOWN, slowdown, 0.0, requests, percentile=None)
+    surely = _surely_dearer(slowdown, of_usual)
+    return Reading(SLOWDOWN, surely, 0.0, requests, percentile=None)

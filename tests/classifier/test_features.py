@@ -282,6 +282,9 @@ class line:  # noqa: N801 - it reads as the function that it stands for
     def predict(self, n):
         return self.sums.predict(np.array([[n]])).item()
 
+    def swings(self):
+        return self.sums.swings().item()
+
 
 def test_the_line_through_two_points():
     assert line((1.0, 3.0), (3.0, 7.0)).predict(2.0) == pytest.approx(5.0)  # 1 + 2 n
@@ -308,6 +311,17 @@ def test_a_load_that_hardly_swings_sets_no_slope():
     assert line((100.0, 20.0), (101.0, 10.0)).predict(200.0) == pytest.approx(
         200.0 * 3010.0 / 20201.0
     )
+
+
+def test_an_intercept_is_known_once_the_load_has_differed_by_a_tenth_of_its_mean():
+    # Coefficients of variation: 5 %, and 20 %.
+    assert not line((95.0, 20.0), (105.0, 21.0)).swings()
+    assert line((80.0, 20.0), (120.0, 21.0)).swings()
+    assert not line().swings()
+    steady, swung = (
+        learnt(*((window(n), QUIET) for n in loads)) for loads in ((95.0, 105.0), (80.0, 120.0))
+    )
+    assert [one.tells_idle("cpu_time").item() for one in (steady, swung)] == [False, True]
 
 
 def test_use_without_any_request_is_predicted_by_its_mean():

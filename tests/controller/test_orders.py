@@ -84,6 +84,23 @@ def test_a_backend_that_is_kept_from_its_load_is_not_slow_by_taking_as_long_as_e
     assert service.state.backends.known.cusum.evidence[0] == 0.0
 
 
+def test_a_backend_that_is_kept_from_its_load_is_no_victim_because_few_requests_are_dear(
+    with_idle_cores,
+):
+    service = with_idle_cores
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    service.orders = FROZEN
+    service.rho_bg.clear()
+    service.run(20)
+    assert not service.state.backends.contentions
+    for _ in range(3):
+        service.state, _ = step(service.policy, service.state, service.observe({"s1": 3.0}))
+    service.run(60)
+    assert not service.state.backends.contentions
+    assert service.plans[-1].backends[0].verdict.cause is Cause.NONE
+
+
 def test_unfrozen_load_moves_away_from_whoever_was_found_meanwhile(service):
     service.orders = FROZEN
     service.rho_bg["s1"] = 0.6

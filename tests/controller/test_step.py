@@ -13,7 +13,9 @@ from dial.controller.step import step
 from dial.estimator import RhoBg
 from dial.optimizer import tail_optimal_shares
 from dial.queueing import MM1, TailCurve
-from dial.types import Action, Cause, NoData, WeightKind, WeightMeaning
+from dial.types import NO_ORDERS, Action, Cause, NoData, Orders, WeightKind, WeightMeaning
+
+from .conftest import PEAK_RPS
 
 BY_DELAY = WeightMeaning(WeightKind.SERVICE_RATE, minimum=1, maximum=256, zero_drains=True)
 
@@ -315,6 +317,57 @@ def test_a_cache_is_released_also_where_the_floor_leaves_it_four_requests_a_tick
     service.cache_rho_bg.clear()
     service.run(60)
     assert service.weights == service.configured
+
+
+@pytest.mark.parametrize("idle_cores", [0.04, 0.1], ids=["less-than-requests", "more"])
+def test_a_neighbour_that_leaves_before_it_has_a_name_is_not_named_by_few_requests(
+    make_service, idle_cores
+):
+    """They use 0.053 core.  Where a fifth of them is left each costs 1.8, or 2.6, times as much."""
+    peak_rps = dict.fromkeys(("s1", "s2", "s3"), PEAK_RPS)
+    service = make_service(arrival_per_s=80.0, idle_cores=idle_cores, peak_rps=peak_rps)
+    service.run(20)
+    service.state, plan = far_slower(service, cores_waited_a_core_used=0.45)
+    assert verdict(plan, "s1").cause is Cause.UNKNOWN
+    service.weights |= dict(plan.changes)
+    assert service.weights["s1"] < 60
+    service.rho_bg.clear()
+    before = len(service.plans)
+    service.run(60)
+    assert service.weights == service.configured
+    assert Cause.LLC not in {verdict(plan, "s1").cause for plan in service.plans[before:]}
+
+
+def test_a_cache_is_released_though_few_requests_stay_dear_for_being_few(with_idle_cores):
+    service = with_idle_cores
+    service.cache_rho_bg["s1"] = 0.6
+    service.run(40)
+    assert {verdict(plan, "s1").cause for plan in service.plans[-30:]} == {Cause.LLC}
+    assert max(share(plan, "s1") for plan in service.plans[-30:]) < 0.25
+    service.orders = Orders(frozen_since_s=1.0)
+    service.cache_rho_bg.clear()
+    service.run(30)
+    assert not service.state.backends.contentions
+    service.orders = NO_ORDERS
+    service.run(5)
+    assert service.weights == service.configured
+
+
+def test_load_stays_away_from_dear_requests_although_t_x_is_low_where_they_are_not_few(
+    make_service,
+):
+    """At 1.6 times the CPU time, and four fifths of the load, they are not dear for being few."""
+    service = make_service(meaning=BY_DELAY)
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.4
+    service.run(6)
+    assert verdict(service.plans[-1], "s1").cause is Cause.LLC
+    for _ in range(60):
+        plan = observed(service, {"s1": 0.5})
+        assert verdict(plan, "s1").cause is Cause.LLC
+        assert verdict(plan, "s1").rho_bg > 0.2
+        service.weights |= dict(plan.changes)
+    assert 40 < service.weights["s1"] < 90
 
 
 def test_a_neighbour_that_comes_while_all_are_a_little_slow_is_found(service):
