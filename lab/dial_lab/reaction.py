@@ -223,19 +223,21 @@ def judge(
     quiet_s = phases.quiet_s if quiet_s is None else quiet_s
     writes_s = [report.at_s - start_s for report in reports]
     reacted = [at_s for at_s in writes_s if begins_s <= at_s < ends_s]
-    verdicts = [
-        backend.verdict
+    planned = [
+        backend
         for tick in ticks
         if begins_s <= tick.plan.now_s - start_s < ends_s
         for backend in tick.plan.backends
         if backend.name == victim
     ]
+    verdicts = [backend.verdict for backend in planned]
     estimates = [v.rho_bg for v in verdicts if not isinstance(v.rho_bg, NoData)]
-    contended = [share(weights, victim) for at_s, weights in series if begins_s <= at_s < ends_s]
+    # A probe changes the weight for a moment, not the share that is wanted: it is no turn.
+    wanted = [backend.share for backend in planned]
     return Reaction(
         reaction_s=reacted[0] - begins_s if reacted else None,
         recovery_s=recovery_s(series, ends_s, phases.end_s),
-        direction_changes=direction_changes(contended, 1.0 / len(series[0][1])) if series else 0,
+        direction_changes=direction_changes(wanted, 1.0 / len(series[0][1])) if series else 0,
         weight_changes_quiet=sum(0.0 <= at_s < quiet_s for at_s, _ in changes(series)[1:]),
         verdicts=dict(Counter(str(v.cause) for v in verdicts)),
         rho_bg_estimated=statistics.median(estimates) if estimates else None,

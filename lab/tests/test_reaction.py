@@ -6,7 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dial.types import ApplyReport
+from dial.controller.recording import Tick
+from dial.types import (
+    Action,
+    ApplyReport,
+    BackendObservation,
+    BackendPlan,
+    Cause,
+    NoData,
+    Observation,
+    Plan,
+    ServerState,
+    Verdict,
+    WeightKind,
+    WeightMeaning,
+)
 from dial_lab.reaction import (
     Phases,
     changes,
@@ -26,6 +40,24 @@ PHASES = Phases(quiet_s=20.0, contended_s=60.0, recovered_s=20.0)
 def report(at_s: float, **weights: int) -> ApplyReport:
     pairs = tuple(weights.items())
     return ApplyReport(version=1, at_s=1000.0 + at_s, wanted=pairs, in_effect=pairs)
+
+
+def tick(at_s: float, *, weight: int, share: float) -> Tick:
+    """One of s1 and s2, of which s1 has this weight and is to have this share."""
+    nothing = NoData("of no matter here")
+    meaning = WeightMeaning(WeightKind.SERVICE_RATE, minimum=1, maximum=256, zero_drains=True)
+    weights, shares = {"s1": weight, "s2": 100}, {"s1": share, "s2": 1.0 - share}
+    seen = tuple(
+        BackendObservation(name, nothing, nothing, ServerState(name, each, 100, True, 0, 0, 0))
+        for name, each in weights.items()
+    )
+    verdict = Verdict(Cause.CPU, nothing, nothing, nothing, nothing)
+    planned = tuple(
+        BackendPlan(name, verdict, shares[name], each) for name, each in weights.items()
+    )
+    now_s = 1000.0 + at_s
+    observation = Observation(1, now_s, 1.0, "1", "leastconn", meaning, seen, "m")
+    return Tick(1, observation, Plan(1, now_s, Action.HOLD, "", planned))
 
 
 def test_share_is_weight_over_the_sum() -> None:
@@ -88,6 +120,19 @@ def test_block_is_judged_by_its_phases() -> None:
     assert judged.recovery_s == pytest.approx(6.0)
     assert judged.weight_changes_quiet == 0
     assert judged.weights[-1][1] == EVEN  # what was written after the block is not part of it
+
+
+def test_a_probe_is_no_turn_and_a_share_that_turns_is() -> None:
+    # From an even half to 0.35 and back: more than the tenth that is a fifth of the even share.
+    weights = [100, 55, 55, 100, 100, 55, 55]
+    probed = [0.5, 0.35, 0.35, 0.35, 0.35, 0.35, 0.35]
+    turned = [0.5, 0.35, 0.35, 0.5, 0.5, 0.35, 0.35]
+    for shares, turns in ((probed, 0), (turned, 2)):
+        ticks = [
+            tick(25.0 + number, weight=weight, share=share)
+            for number, (weight, share) in enumerate(zip(weights, shares, strict=True))
+        ]
+        assert judge(ticks, [], "s1", 1000.0, PHASES).direction_changes == turns
 
 
 def test_where_nobody_comes_every_change_is_one_in_quiet() -> None:
