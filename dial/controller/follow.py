@@ -10,7 +10,7 @@ from dial.controller.engage import cause_of, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import least_stay_ticks
 from dial.controller.history import WINDOW_INTERVALS
-from dial.controller.look import Look, drains, reading_of
+from dial.controller.look import Look, as_dear_for_being_few, drains, reading_of
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, Siblings
 from dial.controller.state import Contention
@@ -185,6 +185,10 @@ def _name(
         return contention, suspect
     if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
+    if cause is Cause.NET and _dearer(policy, look) >= as_dear_for_being_few(look):
+        # A link makes no request cost more CPU time; of few connections the time to connect says
+        # little: beside a neighbour in the cache it was 0.5 to 2.3 times the usual.
+        return contention, suspect
     # What is measured inside the VM need not look the same twice.
     if cause.costs_capacity and (cause is suspect or cause.is_own_doing):
         symptom = symptom_beside(policy, look, cause)
@@ -194,18 +198,26 @@ def _name(
     return contention, cause
 
 
+def _dearer(policy: Policy, look: Look) -> float:
+    """How many times the CPU time that is worth moving load for a request needs."""
+    return (1.0 - policy.guards.engage_rho_bg) * look.features.number("cpu_time_ratio")
+
+
 def _surely_cache(policy: Policy, look: Look) -> bool:
-    """Whether requests need more CPU time each, and take longer.
+    """Whether requests need more CPU time each, and not for being few.
 
     Of a backend with little load they need a little more for that alone, and with next to none a
-    lot: what the VM does for itself is then booked to the few.  But none takes longer for it.
+    lot: what the VM does for itself is then booked to the few.  But none takes longer for it: where
+    few requests may be as dear, they have to be slow as well.
     """
     if not look.usable or not look.window("requests") or math.isnan(look.window("t_x_ms")):
         return False
-    least, slower = policy.guards.engage_rho_bg, lost_by(policy, look, Cause.UNKNOWN)
-    if isinstance(slower, NoData) or slower.mean < max(least, slower.sd):
-        return False
-    return look.features.number("cpu_time_ratio") * (1.0 - least) >= 1.0
+    least, dearer = policy.guards.engage_rho_bg, _dearer(policy, look)
+    if dearer >= as_dear_for_being_few(look):
+        return True
+    slower = lost_by(policy, look, Cause.UNKNOWN)
+    slow = not isinstance(slower, NoData) and slower.mean >= max(least, slower.sd)
+    return slow and dearer >= 1.0
 
 
 def _enough(policy: Policy) -> float:

@@ -317,10 +317,9 @@ def reading_of(
     held : what is held of a neighbour that load was moved away from; ``None`` where none was.
     """
     if cause is Cause.LLC:
-        of_usual = float(look.looks.of_usual[look.row])
         if held is None:
-            return _cpu_time(look, of_usual)
-        if not _explained_by_few(held.value, of_usual):
+            return _cpu_time(look, float(look.looks.of_usual[look.row]))
+        if (1.0 - held.value) * as_dear_for_being_few(look) <= 1.0:
             return _cpu_time(look, 1.0)
     curve, t_x_ms, rho_fg = look.curve(policy.shapes.get(cause, MM1)), look.t_x_ms, look.rho_fg
     if isinstance(curve, NoData):
@@ -332,11 +331,14 @@ def reading_of(
     return Reading(curve, t_x_ms, rho_fg, look.window("t_x_requests"), policy.percentile)
 
 
-def _explained_by_few(rho_bg: float, of_usual: float) -> bool:
-    """Whether requests may cost 1 / (1 - rho_bg) times as much CPU time for being few."""
-    fixed = _MOST_WITHOUT_LOAD
-    # Of f without load, requests at the part q of it cost f / q + 1 - f times as much.
-    return (1.0 - rho_bg) * (fixed + (1.0 - fixed) * of_usual) > of_usual
+def as_dear_for_being_few(look: Look) -> float:
+    """How many times their usual CPU time the requests may cost at most for being few alone.
+
+    Where f of the CPU time does not depend on load, requests at the part q of the usual load cost
+    f / q + 1 - f times as much.
+    """
+    of_usual = float(look.looks.of_usual[look.row])
+    return _MOST_WITHOUT_LOAD / of_usual + 1.0 - _MOST_WITHOUT_LOAD if of_usual else math.inf
 
 
 def _cpu_time(look: Look, of_usual: float) -> Reading | NoData:

@@ -370,6 +370,25 @@ def test_load_stays_away_from_dear_requests_although_t_x_is_low_where_they_are_n
     assert 40 < service.weights["s1"] < 90
 
 
+def test_a_neighbour_that_makes_requests_dear_is_not_named_one_on_the_link(make_service):
+    """A link costs no CPU time; of few connections the time to connect says little."""
+    service = make_service(meaning=BY_DELAY, link_rho_bg={})
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.6
+    service.run(6)
+    service.state = contended_at(service, s1={"cause": Cause.UNKNOWN, "symptom": None})
+    for _ in range(6):
+        observation = service.observe()
+        victim, *others = observation.backends
+        # Five times the usual; the tree asks for three, and before it asks for the CPU time.
+        victim = replace(victim, window=replace(victim.window, t_c_ms=20.0))
+        observation = replace(observation, backends=(victim, *others))
+        service.state, plan = step(service.policy, service.state, observation)
+        assert verdict(plan, "s1").cause is Cause.UNKNOWN
+    service.run(2)
+    assert verdict(service.plans[-1], "s1").cause is Cause.LLC
+
+
 def test_a_neighbour_that_comes_while_all_are_a_little_slow_is_found(service):
     service.rho_bg |= {"s1": 0.6, "s2": 0.15, "s3": 0.15}
     plan = service.run(6)
