@@ -199,7 +199,7 @@ def _name(
 
 
 def _dearer(policy: Policy, look: Look) -> float:
-    """How many times the CPU time that is worth moving load for a request needs."""
+    """CPU time of a request over the least for which load would leave a victim in the cache."""
     return (1.0 - policy.guards.engage_rho_bg) * look.features.number("cpu_time_ratio")
 
 

@@ -116,7 +116,7 @@ class _Pool:
             rows,
             seen.weight[rows],
             configured,
-            rate_units(seen.configured_weight.tolist(), meaning),
+            rate_units(seen.configured_weight, meaning),
             base,
             _shares_before(shift, names, base),
             contended,

@@ -86,7 +86,7 @@ def concurrency_weights(
     return np.asarray(throughput_per_s / spare_per_s, dtype=np.float64)
 
 
-def rate_units(configured: Sequence[int], meaning: WeightMeaning) -> float:
+def rate_units(configured: Sequence[int] | NDArray[np.int64], meaning: WeightMeaning) -> float:
     """Units of weight that one of a configured weight is worth, for all backends of a service.
 
     It is 1 where weights are fine enough.  It must not depend on who can be used just now: the
@@ -103,10 +103,12 @@ def rate_units(configured: Sequence[int], meaning: WeightMeaning) -> float:
     >>> rate_units([50, 100], haproxy), rate_units([1, 1, 2], haproxy)
     (1.0, 100.0)
     """
-    positive = [weight for weight in configured if weight > 0]
-    if not positive or min(positive) >= _FINE_ENOUGH:
+    weights = np.asarray(configured, dtype=np.float64)
+    positive = weights[weights > 0.0]
+    if not positive.size or positive.min() >= _FINE_ENOUGH:
         return 1.0
-    return max(1.0, min(_UNITS_PER_BACKEND / min(positive), meaning.maximum / max(positive)))
+    finer = min(_UNITS_PER_BACKEND / positive.min(), meaning.maximum / positive.max())
+    return max(1.0, float(finer))
 
 
 def rate_weights(
