@@ -67,10 +67,9 @@ async def find(
         findings += about_service
         before = await _stats(service, servers, client)
         if before is not None:
-            without = state.without_rules(servers, before, with_rules) if with_rules else []
-            by_delay = bool(with_rules) and not without
+            by_delay = state.rules_choose(servers, before, with_rules)
             findings += _algorithm(service, before, options, by_delay=by_delay)
-            if without:
+            if without := state.without_rules(servers, before, with_rules):
                 findings.append(_without_rules(service, without))
         if config is not None and servers:
             algorithm = before.algorithm if before is not None else None

@@ -224,7 +224,10 @@ def without_rules(
 
     HAProxy counts them as usable and the rules do not.  One of weight 0 is named too: HAProxy does
     not count it, but DIAL may have set that weight for what it means while the server is there.
+    Without any rules there is nothing to choose instead of, and none is named.
     """
+    if not with_rules:
+        return []
     return [
         name
         for name, server in servers.items()
@@ -232,6 +235,11 @@ def without_rules(
         and name not in with_rules
         and not stats.servers.get(name, {}).get("bck", 0)
     ]
+
+
+def rules_choose(servers: Mapping[str, Server], stats: Stats, with_rules: Collection[str]) -> bool:
+    """Whether the rules choose for all requests: there are some, and no server is up without."""
+    return bool(with_rules) and not without_rules(servers, stats, with_rules)
 
 
 def weight_meaning(service: str, algorithm: str, *, by_delay: bool) -> WeightMeaning:
@@ -295,7 +303,7 @@ def combine(
     BalancerRefused
         If the algorithm is one whose weights are of no use.
     """
-    by_delay = bool(with_rules) and not without_rules(servers, stats, with_rules)
+    by_delay = rules_choose(servers, stats, with_rules)
     meaning = weight_meaning(service, stats.algorithm, by_delay=by_delay)
     states = []
     for name, server in servers.items():
