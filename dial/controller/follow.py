@@ -8,7 +8,7 @@ from dataclasses import replace
 from dial.classifier import Symptom, own
 from dial.controller.engage import cause_of, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
-from dial.controller.guards import least_stay_ticks
+from dial.controller.guards import stays
 from dial.controller.history import WINDOW_INTERVALS
 from dial.controller.look import Look, as_dear_for_being_few, drains, reading_of
 from dial.controller.policy import Policy
@@ -74,7 +74,7 @@ def follow(
     if contention.cause is Cause.UNKNOWN:
         contention, suspect = _name(policy, contention, look, suspect, under_load=under_load)
     reading = reading_of(policy, look, contention.cause, contention.rho_bg)
-    has_to_stay = stays(policy, contention, tick)
+    has_to_stay = stays(policy.guards, contention, tick)
     if not has_to_stay and _refuted(policy, contention, look, siblings, tick=tick):
         why = "its siblings are as slow: load is no better there"
         return Finding(Cause.LOAD, contention.rho_bg, (why,)), None, suspect
@@ -102,12 +102,6 @@ def follow(
         read_tick=tick,
     )
     return _held(contention), contention, suspect
-
-
-def stays(policy: Policy, contention: Contention, tick: int) -> bool:
-    """Whether load stays away whatever is seen: its neighbour has returned too soon before."""
-    least = least_stay_ticks(contention.returns, 10 * policy.guards.return_ticks)
-    return tick - contention.since_tick < least
 
 
 def _loaded_s(contention: Contention, look: Look) -> float | None:

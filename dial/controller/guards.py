@@ -11,6 +11,9 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from dial.controller.state import Contention
+from dial.settings import GuardSettings
+
 _FLOOR = 0.1
 """Of the even share: six requests/s of 200 for three backends, a T_x every three seconds."""
 
@@ -65,6 +68,12 @@ def worth_writing(
 
 _FIRST_STAY_TICKS = 20
 """As Envoy ejects an outlier for longer each time; a shift and a release take some ten ticks."""
+
+
+def stays(guards: GuardSettings, contention: Contention, tick: int) -> bool:
+    """Whether load stays away whatever is seen: its neighbour has returned too soon before."""
+    least = least_stay_ticks(contention.returns, 10 * guards.return_ticks)
+    return tick - contention.since_tick < least
 
 
 def least_stay_ticks(returns: int, most: int) -> int:

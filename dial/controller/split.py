@@ -14,8 +14,7 @@ import numpy as np
 
 from dial.columns import Bools, Floats, Ints
 from dial.controller.arrivals import Arrivals
-from dial.controller.follow import stays
-from dial.controller.guards import floor_share, limit_step, panics, worth_writing
+from dial.controller.guards import floor_share, limit_step, panics, stays, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.probes import with_probes
 from dial.controller.state import Contention, Shift
@@ -317,7 +316,7 @@ def _with_probes(
         in_full=dict(zip(pool.names, in_full, strict=True)),
         likely_gone=_LIKELY * policy.guards.release_evidence,
         probed=before.resting if before else (),
-        staying=[name for name, found in contentions.items() if stays(policy, found, tick)],
+        staying=[name for name, found in contentions.items() if stays(policy.guards, found, tick)],
     )
 
 
