@@ -37,6 +37,16 @@ def by_hand(**weights: int) -> Orders:
     return Orders(overrides=tuple(Override(n, w, 1_000_600.0) for n, w in sorted(weights.items())))
 
 
+def freeze_a_shift_that_nobody_needs(service) -> None:
+    """s1 is found, frozen without its load, and its neighbour goes: nothing is held of it."""
+    service.rho_bg["s1"] = 0.6
+    service.run(8)
+    service.orders = FROZEN
+    service.rho_bg.clear()
+    service.run(20)
+    assert not service.state.backends.contentions
+
+
 # ---------------------------------------------------------------- step
 
 
@@ -66,12 +76,7 @@ def test_frozen_in_a_shift_the_shift_stays_though_the_neighbour_leaves(service):
 
 def test_a_backend_that_is_kept_from_its_load_is_not_slow_by_taking_as_long_as_ever(service):
     """M/M/1's T90 would be a third lower there: requests that wait for nobody are as slow."""
-    service.rho_bg["s1"] = 0.6
-    service.run(8)
-    service.orders = FROZEN
-    service.rho_bg.clear()
-    service.run(20)
-    assert not service.state.backends.contentions
+    freeze_a_shift_that_nobody_needs(service)
     even_per_s = service.arrival_per_s / 3
     for tick in range(40):
         rate_per_s = service.arrival_per_s * service.weights["s1"] / sum(service.weights.values())
@@ -88,12 +93,7 @@ def test_a_backend_that_is_kept_from_its_load_is_no_victim_because_few_requests_
     with_idle_cores,
 ):
     service = with_idle_cores
-    service.rho_bg["s1"] = 0.6
-    service.run(8)
-    service.orders = FROZEN
-    service.rho_bg.clear()
-    service.run(20)
-    assert not service.state.backends.contentions
+    freeze_a_shift_that_nobody_needs(service)
     for _ in range(3):
         service.state, _ = step(service.policy, service.state, service.observe({"s1": 3.0}))
     service.run(60)
