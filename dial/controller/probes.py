@@ -20,6 +20,10 @@ What a probe shows is looked at like any interval; once it speaks for the neighb
 the backend is asked in every tick until that is sure, or refuted.  But whose neighbour has returned
 too soon before, so that load has to stay away for a while, is asked in its turn only: its weight
 would pulse with the neighbour otherwise.
+
+The floor of a far tail is small: of P99.9 and three backends one tick of 1,000.  A neighbour of
+whom nothing is known for that long has been forgotten before, and all of the load has come back
+to one who may still be a victim; so it is asked when half of that time is over.
 """
 
 from __future__ import annotations
@@ -39,6 +43,7 @@ def with_probes(
     *,
     tick: int,
     floor_of_even: float,
+    expire_ticks: int,
     in_full: Mapping[str, int],
     likely_gone: float = math.inf,
     probed: Collection[str] = (),
@@ -53,12 +58,13 @@ def with_probes(
     meaning : of a weight.
     tick : its number.
     floor_of_even : least share of a backend, as a fraction of the even share; 0 asks for none.
+    expire_ticks : after so many without a reading its neighbour is forgotten.
     in_full : the weight of each backend that can be used, without a neighbour.
     likely_gone : evidence from which on it has that weight, where requests go by delay.
     probed : who was probed until now.
     staying : from whom load has to stay away for now, whatever a probe shows.
     """
-    every = round(1.0 / floor_of_even) if floor_of_even > 0.0 else 0
+    every = _ticks_between(floor_of_even, expire_ticks) if floor_of_even > 0.0 else 0
     weights = shift.weights | shift.resting
     probes: dict[str, int] = {}
     for name, contention in contentions.items() if every else ():
@@ -78,3 +84,9 @@ def with_probes(
         return shift
     resting = {name: weights[name] for name in probes}
     return replace(shift, weights=weights | probes, resting=resting)
+
+
+def _ticks_between(floor_of_even: float, expire_ticks: int) -> int:
+    """From one probe to the next: the floor as a part of the time, unless one expires before."""
+    every = round(1.0 / floor_of_even)
+    return every if every < expire_ticks else max(1, expire_ticks // 2)

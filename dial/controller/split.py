@@ -313,6 +313,7 @@ def _with_probes(
         observation.meaning,
         tick=tick,
         floor_of_even=fraction,
+        expire_ticks=policy.guards.expire_ticks,
         in_full=dict(zip(pool.names, in_full, strict=True)),
         likely_gone=_LIKELY * policy.guards.release_evidence,
         probed=before.resting if before else (),

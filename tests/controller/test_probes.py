@@ -13,6 +13,7 @@ from dial.controller.step import step
 from dial.estimator import RhoBg
 from dial.types import Action, Cause, WeightKind, WeightMeaning
 
+EXPIRE_TICKS = 180
 LEASTCONN = WeightMeaning(WeightKind.CONCURRENCY, minimum=1, maximum=256, zero_drains=True)
 
 
@@ -43,6 +44,7 @@ def probed(
         meaning,
         tick=tick,
         floor_of_even=floor_of_even,
+        expire_ticks=EXPIRE_TICKS,
         in_full=dict.fromkeys(shift.weights, 100),
     )
 
@@ -67,6 +69,14 @@ def test_one_tick_of_ten_for_the_floor_of_three_backends_and_p90() -> None:
         110,
         120,
     ]
+
+
+def test_of_a_far_tail_twice_before_its_neighbour_is_forgotten() -> None:
+    floor_of_even = 3 * floor_share(None, 3, 99.9)
+    assert round(1.0 / floor_of_even) == 1000
+    ticks = range(100, 100 + 2 * EXPIRE_TICKS)
+    found = [tick for tick in ticks if weight(tick, floor_of_even=floor_of_even)]
+    assert found == [100, 190, 280, 370]
 
 
 def test_every_tick_once_something_speaks_for_its_neighbours_absence() -> None:
@@ -181,6 +191,7 @@ def probed_weight(tick: int, *, read_tick: int, gone: float = 0.0, before: bool 
         replace(LEASTCONN, kind=WeightKind.SERVICE_RATE),
         tick=tick,
         floor_of_even=0.1,
+        expire_ticks=EXPIRE_TICKS,
         in_full={"s1": 100, "s2": 100},
         likely_gone=2.5,
         probed=["s1"] if before else [],
