@@ -33,6 +33,10 @@ MOST_HARM = 1.02
 MEAN_TO_SHIPPED = 0.87
 MEAN_TO_RIVALS = 1.03
 
+_STEADY = 1.15
+"""Most to least that a machine serves, from round to round.  At half load the P90 of an M/M/1 queue
+is 1.35 times as long where it serves 0.87 of what it did."""
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -101,6 +105,19 @@ def of_all(measured: Sequence[Measured], wanted: Collection[Cell]) -> list[Findi
             figure = f"{sum(each)} of {len(each)} cells"
             found.append(Finding(f"in each cell, {what}", figure, holds=all(each)))
     return found
+
+
+def unsteady(cell: Measured) -> str:
+    """What this computer's machines served in each round, in words, where it was not the same.
+
+    Empty where it was, and of cells that were calibrated once only.
+    """
+    rounds = cell["calibration"].get("rounds", ())
+    for what in ("peak_rps", "contended_rps"):
+        served = [each[what] for each in rounds]
+        if served and max(served) > _STEADY * min(served):
+            return f"{what.removesuffix('_rps')} {', '.join(f'{rps:.0f}' for rps in served)} req/s"
+    return ""
 
 
 def best(cell: Measured, names: Collection[str]) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.support import matrix_picture
 from benchmarks.support.matrix_cells import cells
-from benchmarks.support.matrix_criteria import Measured, of_all, of_cell
+from benchmarks.support.matrix_criteria import Measured, of_all, of_cell, unsteady
 from benchmarks.support.page import table, with_blocks
 
 NOT_MEASURED = "not measured"
@@ -55,6 +55,12 @@ def _state(measured: Mapping[str, Measured]) -> str:
         )
         if late:
             text += f" The load generator was late in {', '.join(late)}."
+        changed = [f"{name} ({by})" for name, cell in measured.items() if (by := unsteady(cell))]
+        if changed:
+            text += (
+                " Between the rounds of a cell, what a machine serves was not the same in "
+                f"{', '.join(changed)}."
+            )
     return text + "\n"
 
 

@@ -1,4 +1,8 @@
-"""A whole run: machines, calibration, every policy in every round, report."""
+"""A whole run: machines, calibration, every policy in every round, report.
+
+Machines are calibrated anew before each round.  The first time counts, for the load and for whoever
+is told what they can serve; the others say whether this computer is still what it was then.
+"""
 
 from __future__ import annotations
 
@@ -69,25 +73,24 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
         # The lab's own process is one of those that keep off the machines' cores.
         os.sched_setaffinity(0, harness)
         try:
-            view.begin(_CALIBRATION_S + request.rounds * total_s(request.phases, order))
+            view.begin(request.rounds * (_CALIBRATION_S + total_s(request.phases, order)))
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
             wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
             resource, vms = tenants.enter_context(under(request.guest, wanted, built, children))
             scenario = replace(scenario, resource=resource)
-            view.note("calibrating: what a machine can serve, alone and contended")
             addresses = tenants.enter_context(scenario.resource.tenants(built, children))
-            measured = when_quiet(
-                partial(
-                    calibrate_all,
-                    children,
-                    scenario,
-                    built,
-                    addresses,
-                    rho_bg=1.0 - request.severity,
-                ),
-                view.note,
+            calibrated = partial(
+                calibrate_all,
+                children,
+                scenario,
+                built,
+                addresses,
+                rho_bg=1.0 - request.severity,
             )
+            view.note("calibrating: what a machine can serve, alone and contended")
+            measured = when_quiet(calibrated, view.note)
+            by_round = [measured]
             rate_per_s = request.rate_per_s or (request.load or 0.0) * _left_rps(measured)
             site = Site(
                 scenario,
@@ -113,6 +116,8 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
             request = replace(request, policies=order)
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
             for number in range(request.rounds):
+                if number:
+                    by_round.append(when_quiet(calibrated, view.note))
                 # Who comes first warms the computer for the others: take turns.
                 turn = number % len(order)
                 for policy in (*order[turn:], *order[:turn]):
@@ -124,7 +129,7 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                     view.note(_summary(block, request.percentile))
         finally:
             os.sched_setaffinity(0, cores)
-    return Outcome(document(request, site, measured, blocks), blocks, directory)
+    return Outcome(document(request, site, by_round, blocks), blocks, directory)
 
 
 def describe(measured: Sequence[Calibration], site: Site) -> str:
@@ -156,10 +161,11 @@ def _summary(block: BlockResult, percentile: float) -> str:
 def document(
     request: Request,
     site: Site,
-    measured: Sequence[Calibration],
+    by_round: Sequence[Sequence[Calibration]],
     blocks: dict[str, list[BlockResult]],
 ) -> dict[str, Any]:
     """The JSON report (its keys are promised in docs)."""
+    measured = by_round[0]
     contended = bool(request.scenario.visits)
     rho_bg = round(measured[0].rho_bg, 4) if contended else None
     if request.scenario.own_doing:
@@ -197,6 +203,13 @@ def document(
                 machine.name: {"contended_rps": round(each.contended_rps, 2)}
                 for machine, each in zip(site.machines, measured, strict=True)
             },
+            "rounds": [
+                {
+                    "peak_rps": round(again[0].quiet_rps, 2),
+                    "contended_rps": round(again[0].contended_rps, 2),
+                }
+                for again in by_round
+            ],
         },
         "generator_kept_up": late_ms <= report.LATE_MS,
         "policies": policies,

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.matrix import RESULTS, load, main, save
 from benchmarks.support.matrix_cells import CALM, LOADS, RESOURCES, STRONG, Cell, cells
-from benchmarks.support.matrix_criteria import best, of_all, of_cell
+from benchmarks.support.matrix_criteria import best, of_all, of_cell, unsteady
 from benchmarks.support.matrix_page import with_figures
 from benchmarks.support.matrix_picture import draw
 from dial_lab.policies import anywhere
@@ -36,6 +36,7 @@ def measured(cell: Cell, p90_ms: dict[str, float], spread: float = 0.01) -> dict
         "app": cell.app,
         "repeats": 5,
         "took_s": 600,
+        "calibration": {"peak_rps": 143.0, "contended_rps": 75.0},
         "policies": {
             name: figures | {"p90_ms": value, "requests": 1000, "errors": 0}
             for name, value in p90_ms.items()
@@ -125,6 +126,22 @@ def test_the_paper_is_to_be_beaten_and_the_oracle_to_be_neared() -> None:
     far = near | {"dial-paper": 20.0, "oracle": 18.5}  # 1.0 and 1.081
     found = verdicts(measured(Cell("net", 0.25, 0.5), far))
     assert (found["paper"], found["oracle"]) == (False, False)
+
+
+def test_a_machine_that_serves_less_in_one_round_than_in_another_is_said() -> None:
+    cell = measured(Cell("llc", 0.5, 0.5), {"leastconn": 20.0, "dial": 20.0})
+    assert unsteady(cell) == ""
+    rounds = [{"peak_rps": rps, "contended_rps": 75.0} for rps in (219.0, 210.0, 191.0)]
+    cell["calibration"]["rounds"] = rounds[:1] * 3
+    assert unsteady(cell) == ""
+    cell["calibration"]["rounds"] = rounds[:2]  # 1.04 of the least; 1.15 is what is let pass
+    assert unsteady(cell) == ""
+    cell["calibration"]["rounds"] = [*rounds[:2], {"peak_rps": 189.0, "contended_rps": 75.0}]
+    assert unsteady(cell) == "peak 219, 210, 189 req/s"
+    cell["calibration"]["rounds"] = [rounds[0], rounds[0] | {"contended_rps": 40.0}]
+    assert unsteady(cell) == "contended 75, 40 req/s"
+    text = with_figures(PAGE.read_text(encoding="utf-8"), {"llc/0.5/0.5": cell})
+    assert "was not the same in llc/0.5/0.5 (contended 75, 40 req/s)." in text
 
 
 def test_where_nobody_contends_no_harm_is_all_that_is_asked() -> None:
