@@ -197,23 +197,23 @@ def document(
         "rounds": request.rounds,
         "victim": site.machines[0].name,
         "calibration": {
-            "peak_rps": round(measured[0].quiet_rps, 2),
-            "contended_rps": round(measured[0].contended_rps, 2),
+            **_served(measured[0]),
             "machines": {
                 machine.name: {"contended_rps": round(each.contended_rps, 2)}
                 for machine, each in zip(site.machines, measured, strict=True)
             },
-            "rounds": [
-                {
-                    "peak_rps": round(again[0].quiet_rps, 2),
-                    "contended_rps": round(again[0].contended_rps, 2),
-                }
-                for again in by_round
-            ],
+            "rounds": [_served(again[0]) for again in by_round],
         },
         "generator_kept_up": late_ms <= report.LATE_MS,
         "policies": policies,
         "ratios": report.ratios(blocks, request.percentile, request.seed),
+    }
+
+
+def _served(victim: Calibration) -> dict[str, float]:
+    return {
+        "peak_rps": round(victim.quiet_rps, 2),
+        "contended_rps": round(victim.contended_rps, 2),
     }
 
 

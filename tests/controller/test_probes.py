@@ -71,7 +71,7 @@ def test_one_tick_of_ten_for_the_floor_of_three_backends_and_p90() -> None:
     ]
 
 
-def test_of_a_far_tail_twice_before_its_neighbour_is_forgotten() -> None:
+def test_of_a_far_tail_whenever_half_the_time_is_over_after_which_it_is_forgotten() -> None:
     floor_of_even = 3 * floor_share(None, 3, 99.9)
     assert round(1.0 / floor_of_even) == 1000
     ticks = range(100, 100 + 2 * EXPIRE_TICKS)
