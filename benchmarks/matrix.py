@@ -40,6 +40,7 @@ from dial.errors import LabError
 from dial_lab import report as figures
 from dial_lab.live import View
 from dial_lab.policies import anywhere
+from dial_lab.processes import clean_up_when_told_to_end
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
 from dial_lab.run import Outcome, execute
@@ -189,4 +190,5 @@ def save(path: Path, kept: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
+    clean_up_when_told_to_end()
     sys.exit(main())

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 import sys
 import tempfile
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -20,6 +18,7 @@ from dial_lab import picture, table
 from dial_lab.inside import INSIDE
 from dial_lab.live import View
 from dial_lab.policies import BALANCERS, DEFAULT_POLICIES, POLICIES, policy
+from dial_lab.processes import clean_up_when_told_to_end
 from dial_lab.request import MACHINES, Request
 from dial_lab.run import Outcome, execute
 from dial_lab.scenarios import SCENARIOS, scenario
@@ -180,14 +179,9 @@ def _perform(
     return outcome
 
 
-def _on_term(number: int, _: FrameType | None) -> None:
-    raise SystemExit(128 + number)
-
-
 def main() -> None:
     """Run the command line; an expected error is one line and exit code 2."""
-    # Unwinds like Ctrl-C does, so that everything is cleaned up.
-    signal.signal(signal.SIGTERM, _on_term)
+    clean_up_when_told_to_end()
     try:
         # Typer turns Ctrl-C into a return value.
         code = app(standalone_mode=False)

@@ -10,15 +10,26 @@ would need code that must not take a lock in a process that has threads.
 from __future__ import annotations
 
 import shlex
+import signal
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import IO
 
 from dial.errors import LabError
 
 _STOP_WAIT_S = 3.0
+
+
+def clean_up_when_told_to_end() -> None:
+    """Unwind on SIGTERM as on Ctrl-C, so that machines and programs are removed; exit code 143."""
+    signal.signal(signal.SIGTERM, _unwind)
+
+
+def _unwind(number: int, _: FrameType | None) -> None:
+    raise SystemExit(128 + number)
 
 
 def launch_line(

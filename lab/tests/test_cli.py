@@ -18,7 +18,7 @@ from dial_lab.scenarios import scenario
 
 def command(monkeypatch: pytest.MonkeyPatch, *words: str) -> int | str | None:
     monkeypatch.setattr(sys, "argv", ["dial-lab", *words])
-    monkeypatch.setattr(cli.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(cli, "clean_up_when_told_to_end", lambda: None)
     with pytest.raises(SystemExit) as stopped:
         cli.main()
     return stopped.value.code
