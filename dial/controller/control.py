@@ -201,17 +201,18 @@ class Controller:
         self._publish(observation=observation, plan=plan, baselines=baselines, trouble=trouble)
 
     def has_young_suspicion(self) -> bool:
-        """Whether a backend is slow since a moment ago, and no load has moved yet.
+        """Whether a backend is slow since a moment ago, and no load has left it yet.
 
         It is worth another look before the interval is over: slow for an interval may be chance,
         slow for one and a half need not be waited for until it is two.  Not asked of many backends,
-        nor in trouble: a tick that found nothing new has made nothing younger.
+        nor in trouble: a tick that found nothing new has made nothing younger.  Nor while another's
+        neighbour seems to be going: that is counted in intervals, and two halves are not two.
         """
         backends = self._state.backends
-        moved = self._state.shift is not None or bool(backends.contentions)
-        if moved or self._publisher.current.trouble or len(backends.names) > _FEW_BACKENDS:
+        if self._publisher.current.trouble or len(backends.names) > _FEW_BACKENDS:
             return False
-        return bool(self._young_suspects())
+        going = any(contention.gone > 0.0 for contention in backends.contentions.values())
+        return not going and bool(self._young_suspects())
 
     def has_news_of_it(self) -> bool:
         """Whether young suspects have answered enough requests, since the last tick, for a T_x.
@@ -226,7 +227,11 @@ class Controller:
     def _young_suspects(self) -> list[str]:
         backends = self._state.backends
         since = dict(zip(backends.names, backends.known.uneasy_intervals.tolist(), strict=True))
-        return [name for name in backends.suspects if since[name] <= _YOUNG_INTERVALS]
+        return [
+            name
+            for name in backends.suspects
+            if name not in backends.contentions and since[name] <= _YOUNG_INTERVALS
+        ]
 
     async def end(self) -> None:
         """Put the configured weights back if load is shifted, and close the recording.

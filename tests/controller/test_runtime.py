@@ -279,6 +279,34 @@ async def test_a_slow_backend_is_suspicious_until_load_has_moved(make):
     assert seen[-1] == (False, True)
 
 
+async def test_a_second_victim_is_looked_at_sooner_too(make):
+    world = make()
+    await world.shift()
+    assert not world.controller.has_young_suspicion()
+    world.service.rho_bg["s2"] = 0.6
+    await world.pass_ticks(1)
+    assert set(world.controller._state.backends.contentions) == {"s1"}
+    assert world.controller.has_young_suspicion()
+    # It is the second one that there has to be news of.
+    world.windows.add(world.batch("s1", 100.0, world.settings.guards.min_requests))
+    assert not world.controller.has_news_of_it()
+    world.windows.add(world.batch("s2", 100.0, world.settings.guards.min_requests))
+    assert world.controller.has_news_of_it()
+
+
+async def test_a_neighbour_that_seems_to_be_going_is_judged_by_whole_intervals(make):
+    world = make()
+    await world.shift()
+    world.service.rho_bg = {}
+    await world.pass_ticks(2)
+    world.service.rho_bg = {"s2": 0.6}
+    await world.pass_ticks(1)
+    backends = world.controller._state.backends
+    assert backends.contentions["s1"].gone > 0.0
+    assert "s2" in backends.suspects
+    assert not world.controller.has_young_suspicion()
+
+
 async def test_a_suspicion_that_stays_one_is_not_young_for_long(make):
     world = make()
     await world.learn()
@@ -311,7 +339,8 @@ async def test_load_that_an_operator_keeps_with_a_victim_is_no_suspicion(service
     state = world.controller._state
     assert state.backends.contentions["s1"].cause is Cause.UNKNOWN
     assert state.shift is None
-    assert not world.controller.has_young_suspicion()
+    assert "s1" in state.backends.suspects
+    assert "s1" not in world.controller._young_suspects()
 
 
 async def test_of_many_backends_one_is_always_slow_and_nothing_is_looked_at_sooner(
