@@ -9,8 +9,7 @@ a constant, so that three seconds are enough (some 400 requests).
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dial.errors import LabError, LabUnquiet
@@ -28,10 +27,6 @@ took nothing in one of ten runs, and a run beside nobody says nothing of a contr
 
 SETTLE_S = 0.7
 """A neighbour needs a moment to get going."""
-
-_TRIES = 10
-_PAUSE_S = 20.0
-"""Strangers in the cache stayed for minutes; three are waited for, then somebody has to see."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,25 +175,6 @@ def _require_quiet(resource: Resource, machine: Machine, quiet_rps: float, cost:
             f"{machine.name} needs {unit_ns:.0f} ns of CPU time for one of its {cost.parameter}, "
             f"{at_most_ns:g} at most is quiet; try again later, or end other programs"
         )
-
-
-def when_quiet(
-    measure: Callable[[], tuple[Calibration, ...]], note: Callable[[str], None]
-) -> tuple[Calibration, ...]:
-    """What ``measure`` finds, tried again while somebody outside the lab disturbs it.
-
-    Raises
-    ------
-    LabUnquiet
-        If it is still disturbed after some minutes.
-    """
-    for _ in range(_TRIES - 1):
-        try:
-            return measure()
-        except LabUnquiet as unquiet:
-            note(f"{unquiet}; trying again in {_PAUSE_S:g} s")
-            time.sleep(_PAUSE_S)
-    return measure()
 
 
 def calibrate_all(

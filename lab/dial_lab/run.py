@@ -20,10 +20,11 @@ from typing import Any
 from dial_lab import isolation, report
 from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, total_s
-from dial_lab.calibration import Calibration, calibrate_all, when_quiet
+from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.guests import under
 from dial_lab.learning import learn, remembering, tuned
 from dial_lab.live import View
+from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request

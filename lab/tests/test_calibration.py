@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from dial.errors import LabError, LabUnquiet
+from dial.errors import LabError
 from dial_lab import calibration
 from dial_lab.addresses import Address
-from dial_lab.calibration import Calibration, calibrate_all, when_quiet
+from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources import Cost, Resource
@@ -115,41 +115,3 @@ def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
             Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=0.7
         )
         assert found == Calibration(130.0, left_rps)
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    slept: list[float] = []
-    monkeypatch.setattr("dial_lab.calibration.time.sleep", slept.append)
-    return slept
-
-
-def test_a_calibration_is_tried_again_until_the_others_have_gone(pauses: list[float]) -> None:
-    found, notes, tries = (Calibration(100.0, 50.0),), list[str](), iter([True, True, False])
-
-    def measure() -> tuple[Calibration, ...]:
-        if next(tries):
-            raise LabUnquiet("cache: somebody is there")
-        return found
-
-    assert when_quiet(measure, notes.append) == found
-    assert notes == ["cache: somebody is there; trying again in 20 s"] * 2
-    assert pauses == [20.0, 20.0]
-
-
-def test_who_stays_is_not_waited_for_without_end(pauses: list[float]) -> None:
-    def measure() -> tuple[Calibration, ...]:
-        raise LabUnquiet("cache: somebody is there")
-
-    with pytest.raises(LabUnquiet, match="somebody is there"):
-        when_quiet(measure, lambda _: None)
-    assert sum(pauses) == 180.0
-
-
-def test_what_is_wrong_for_another_reason_is_not_tried_again(pauses: list[float]) -> None:
-    def measure() -> tuple[Calibration, ...]:
-        raise LabError("the app gave no answer")
-
-    with pytest.raises(LabError, match="no answer"):
-        when_quiet(measure, lambda _: None)
-    assert not pauses

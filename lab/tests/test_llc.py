@@ -63,22 +63,17 @@ def touch_ns(*figures: float) -> Callable[[int], float]:
 
 def test_the_largest_working_set_that_is_quick_is_taken() -> None:
     figures = touch_ns(60.0, 20.0, 24.0, 22.0)
-    assert largest_quiet((4096, 3072, 2048), figures, 0.0) == (3072, 24.0)
+    assert largest_quiet((4096, 3072, 2048), figures) == (3072, 24.0)
 
 
 def test_a_working_set_that_is_quick_for_a_moment_only_is_not_taken() -> None:
     figures = touch_ns(20.0, 20.0, 60.0, 20.0, 20.0, 20.0)
-    assert largest_quiet((4096, 3072), figures, 0.0) == (3072, 20.0)
-
-
-def test_a_cache_that_gets_quiet_is_accepted_at_the_last_try() -> None:
-    figures = touch_ns(60.0, 40.0, 50.0, 30.0, 20.0, 20.0, 20.0)
-    assert largest_quiet((4096, 3072), figures, 0.0) == (4096, 20.0)
+    assert largest_quiet((4096, 3072), figures) == (3072, 20.0)
 
 
 def test_a_cache_in_use_by_others_is_refused_with_what_was_measured() -> None:
     with pytest.raises(LabError, match="60 ns in 3072 KiB with no neighbour started, 25 at most"):
-        largest_quiet((3072,), lambda kib: 60.0, 0.0)
+        largest_quiet((3072,), lambda kib: 60.0)
 
 
 def test_the_refusal_says_how_large_the_cache_is(
@@ -87,10 +82,10 @@ def test_the_refusal_says_how_large_the_cache_is(
     size = tmp_path / "size"
     monkeypatch.setattr(llc, "_LAST_LEVEL", size)
     with pytest.raises(LabError, match="this computer's cache, or it is too large"):
-        llc.largest_quiet((3072,), lambda kib: 60.0, 0.0)
+        llc.largest_quiet((3072,), lambda kib: 60.0)
     size.write_text("266240K\n", encoding="ascii")
     with pytest.raises(LabError, match="this computer's cache of 260 MiB, or it is too large"):
-        llc.largest_quiet((3072,), lambda kib: 60.0, 0.0)
+        llc.largest_quiet((3072,), lambda kib: 60.0)
 
 
 @pytest.mark.parametrize("is_v2", [False, True])

@@ -87,12 +87,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from dial.errors import LabError
+from dial.errors import LabError, LabUnquiet
 from dial_lab import tenant
 from dial_lab.addresses import Address
 from dial_lab.app import WorkingSet
 from dial_lab.cgroups import PREFIX
 from dial_lab.neighbours import memory_sweep
+from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import APART_CORES, Machine
@@ -153,43 +154,36 @@ def sibling_touch_ns() -> float:
     return median(took_ns) / count
 
 
-def largest_quiet(
-    kib: Sequence[int], touch_ns: Callable[[int], float], pause_s: float
-) -> tuple[int, float]:
+def largest_quiet(kib: Sequence[int], touch_ns: Callable[[int], float]) -> tuple[int, float]:
     """The first working set of ``kib`` that is quick, and the CPU time of a load in it, ns.
 
     Parameters
     ----------
     kib
-        Sizes to try, in order, each a few times.
+        Sizes to try, in order.
     touch_ns
         Measures a load of the victim with a working set of so many KiB; it has to be quick
         :data:`_IN_A_ROW` times, and the slowest of them counts.
-    pause_s
-        Between one round and the next.
 
     Raises
     ------
-    LabError
-        If all rounds show a last-level cache that somebody else is using.
+    LabUnquiet
+        If somebody else is using the last-level cache.
     """
-    for number in range(_TRIES):
-        if number:
-            time.sleep(pause_s)
-        for size_kib in kib:
-            slowest_ns = 0.0
-            for _ in range(_IN_A_ROW):
-                measured_ns = touch_ns(size_kib)
-                slowest_ns = max(slowest_ns, measured_ns)
-                if measured_ns > SLOWEST_QUIET_NS:
-                    break
-            else:
-                return size_kib, slowest_ns
-    raise LabError(
+    for size_kib in kib:
+        slowest_ns = 0.0
+        for _ in range(_IN_A_ROW):
+            measured_ns = touch_ns(size_kib)
+            slowest_ns = max(slowest_ns, measured_ns)
+            if measured_ns > SLOWEST_QUIET_NS:
+                break
+        else:
+            return size_kib, slowest_ns
+    raise LabUnquiet(
         f"last-level cache: a load takes {measured_ns:.0f} ns in {size_kib} KiB with no neighbour "
-        f"started, {SLOWEST_QUIET_NS:g} at most is quiet, {_TRIES} times in a row: somebody else "
-        f"uses this computer's cache{_size()}, or it is too large for one core to take (32 MiB are "
-        "not); try again later, end other programs, or take another computer"
+        f"started, {SLOWEST_QUIET_NS:g} at most is quiet: somebody else uses this computer's "
+        f"cache{_size()}, or it is too large for one core to take (32 MiB are not); try again "
+        "later, end other programs, or take another computer"
     )
 
 
@@ -258,10 +252,11 @@ class LlcResource:
                 options = ("--working-set-kib", str(kib), "--touch-scale", f"{scale:.3f}")
                 return tenant.start_app(children, machine, places[machine.name], options)
 
-            kib, victim_ns = largest_quiet(
-                VICTIM_KIB,
-                lambda kib: self._touch_ns(children, victim, start(victim, kib, 1.0), addresses),
-                _PAUSE_S,
+            def touch_ns(kib: int) -> float:
+                return self._touch_ns(children, victim, start(victim, kib, 1.0), addresses)
+
+            kib, victim_ns = when_quiet(
+                lambda: largest_quiet(VICTIM_KIB, touch_ns), tries=_TRIES, pause_s=_PAUSE_S
             )
             start(victim, kib, 1.0)
             for machine in siblings:
