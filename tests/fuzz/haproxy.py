@@ -28,7 +28,7 @@ from dial_haproxy.state import (
 from .contract import SERVICE, checked, refused, table_of
 
 _INFO = Info(version="2.6.12", epoch="1@2")
-_SERVERS = {"s1": Server("4", 26, 100, usable=True, has_agent_check=False)}
+_SERVERS = {"s1": Server("4", 26, 100, usable=True, up_to_rules=True, has_agent_check=False)}
 _STATS = Stats("roundrobin", {"s1": {"scur": 1, "stot": 12, "wretr": 9}})
 
 

@@ -56,8 +56,13 @@ _WHY_NOT_HASH = (
     "sessions) rather than a share of the requests, or cannot be changed at all"
 )
 
-_OP_STARTING, _OP_RUNNING = 1, 2
-_AGENT_CONFIGURED = 2
+_OP_STOPPED, _OP_STARTING, _OP_RUNNING = 0, 1, 2
+_MAINTENANCE = 0x01 | 0x02 | 0x20
+"""By an admin, by the server that it tracks, by its name's resolution.  Two other bits of
+srv_admin_state say where it began (0x04: ``disabled`` in haproxy.cfg, and maybe enabled since) and
+that its name was changed (0x40): such a server serves."""
+_DRAIN = 0x08 | 0x10
+_CHECK_CONFIGURED = _AGENT_CONFIGURED = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,9 @@ class Server:
     weight: int
     configured_weight: int
     usable: bool
+    up_to_rules: bool
+    """Whether ``srv_is_up`` is true, by which rules go: also of one that drains, or is down without
+    a check of its own (it tracks another, or an agent speaks for it)."""
     has_agent_check: bool
 
 
@@ -135,12 +143,17 @@ def parse_servers(text: str, service: str) -> dict[str, Server]:
             row = dict(zip(header, line.split(" "), strict=False))
             if row["be_name"] != service:
                 continue
+            op_state, admin_state = int(row["srv_op_state"]), int(row["srv_admin_state"])
+            checked = bool(int(row["srv_check_state"]) & _CHECK_CONFIGURED)
+            in_service = not admin_state & _MAINTENANCE
             servers[_name(row["srv_name"])] = Server(
                 backend_id=row["be_id"],
                 weight=_number(row["srv_uweight"], MAX_WEIGHT),
                 configured_weight=_number(row["srv_iweight"], MAX_WEIGHT),
-                usable=int(row["srv_op_state"]) in (_OP_STARTING, _OP_RUNNING)
-                and int(row["srv_admin_state"]) == 0,
+                usable=op_state in (_OP_STARTING, _OP_RUNNING)
+                and in_service
+                and not admin_state & _DRAIN,
+                up_to_rules=in_service and (op_state != _OP_STOPPED or not checked),
                 has_agent_check=bool(int(row["srv_agent_state"]) & _AGENT_CONFIGURED),
             )
     except (KeyError, ValueError) as error:
@@ -238,8 +251,17 @@ def without_rules(
 
 
 def rules_choose(servers: Mapping[str, Server], stats: Stats, with_rules: Collection[str]) -> bool:
-    """Whether the rules choose for all requests: there are some, and no server is up without."""
-    return bool(with_rules) and not without_rules(servers, stats, with_rules)
+    """Whether the rules choose for all requests.
+
+    There are some, no server is up without, and none is up to them that HAProxy does not use: while
+    they count other servers than HAProxy does, ``balance`` chooses.
+    """
+    if not with_rules or without_rules(servers, stats, with_rules):
+        return False
+    return not any(
+        name in with_rules and server.up_to_rules and server.weight and not server.usable
+        for name, server in servers.items()
+    )
 
 
 def weight_meaning(service: str, algorithm: str, *, by_delay: bool) -> WeightMeaning:
@@ -305,6 +327,11 @@ def combine(
     """
     by_delay = rules_choose(servers, stats, with_rules)
     meaning = weight_meaning(service, stats.algorithm, by_delay=by_delay)
+    # Backup servers have no requests, and count for no capacity, before all others are gone.
+    backups = {name for name in servers if stats.servers.get(name, {}).get("bck", 0)}
+    first = any(
+        server.usable and server.weight for name, server in servers.items() if name not in backups
+    )
     states = []
     for name, server in servers.items():
         count = stats.servers.get(name, {})
@@ -313,7 +340,7 @@ def combine(
                 name=name,
                 weight=server.weight,
                 configured_weight=server.configured_weight,
-                usable=server.usable,
+                usable=server.usable and not (first and name in backups),
                 in_flight=count.get("scur", 0),
                 requests_total=max(0, count.get("stot", 0) - count.get("wretr", 0)),
                 errors_total=sum(count.get(c, 0) for c in ("econ", "eresp", "hrsp_5xx")),

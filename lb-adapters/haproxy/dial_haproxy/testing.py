@@ -36,6 +36,7 @@ class FakeServer:
     """In force; the configured one when ``None``."""
     op_state: int = 2
     admin_state: int = 0
+    check_state: int = 0
     agent_state: int = 0
     backup: bool = False
     in_flight: int = 0
@@ -149,7 +150,8 @@ class FakeHAProxy:
     def _state(self) -> str:
         rows = [
             f"3 {self.service} {number} {name} 127.0.0.1 {s.op_state} {s.admin_state} {s.in_force} "
-            f"{s.configured_weight} 10 1 0 2 0 {s.agent_state} 0 0 - 18081 - 0 0 - - 0\n"
+            f"{s.configured_weight} 10 1 0 2 {s.check_state} {s.agent_state} "
+            "0 0 - 18081 - 0 0 - - 0\n"
             for number, (name, s) in enumerate(self.servers.items(), start=1)
         ]
         return f"1\n{STATE_HEADER}\n{''.join(rows)}\n"

@@ -56,9 +56,20 @@ async def test_a_server_in_maintenance_is_left_out(proxy):
     assert await served(proxy, 8) == {"s1": 4, "s3": 4}
 
 
-async def test_a_server_that_drains_is_left_out(proxy):
+async def test_a_server_that_drains_is_left_out_by_balance(proxy):
     await tell(proxy, "set server app/s2 state drain")
+    assert (await proxy.adapter.read()).meaning.kind is WeightKind.CONCURRENCY
     assert await served(proxy, 8) == {"s1": 4, "s3": 4}
+    await tell(proxy, "set server app/s2 state ready")
+    assert (await proxy.adapter.read()).meaning.kind is WeightKind.SERVICE_RATE
+
+
+async def test_a_server_that_was_disabled_in_the_file_serves_once_it_is_enabled(real_harness):
+    async with real_harness("leastconn", config=with_s3(" disabled")) as proxy:
+        assert [s.usable for s in (await proxy.adapter.read()).servers] == [True, True, False]
+        await tell(proxy, "set server app/s3 state ready")
+        assert all(server.usable for server in (await proxy.adapter.read()).servers)
+        assert (await served(proxy, 9))["s3"] == 3
 
 
 async def test_busy_servers_share_by_weight(proxy):

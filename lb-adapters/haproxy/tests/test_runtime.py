@@ -155,6 +155,23 @@ async def test_a_server_without_rules_makes_balance_choose_while_it_is_up(fake, 
     assert any("expected delay name s3" in w for w in said) == (kind is WeightKind.CONCURRENCY)
 
 
+@pytest.mark.parametrize(
+    ("s3", "kind"),
+    [
+        (FakeServer(admin_state=8), WeightKind.CONCURRENCY),  # it drains
+        (FakeServer(op_state=3), WeightKind.CONCURRENCY),
+        (FakeServer(op_state=0), WeightKind.CONCURRENCY),  # it has no check of its own
+        (FakeServer(op_state=0, check_state=6), WeightKind.SERVICE_RATE),
+        (FakeServer(admin_state=1), WeightKind.SERVICE_RATE),
+        (FakeServer(admin_state=8, weight=0), WeightKind.SERVICE_RATE),
+    ],
+)
+async def test_balance_chooses_while_the_rules_count_a_server_that_haproxy_does_not(fake, s3, kind):
+    fake.algorithm, fake.with_rules = "leastconn", ("s1", "s2", "s3")
+    fake.servers["s3"] = s3
+    assert (await make(fake).read()).meaning.kind is kind
+
+
 @pytest.mark.parametrize("algorithm", ["static-rr", "first", "source", "uri", "hash"])
 async def test_an_algorithm_without_use_for_weights_is_refused_with_the_reason(fake, algorithm):
     fake.algorithm = algorithm
@@ -178,6 +195,19 @@ async def test_down_stopping_maintenance_and_drain_are_not_usable(fake, op, admi
     fake.servers["s1"].op_state, fake.servers["s1"].admin_state = op, admin
     usable = {s.name: s.usable for s in (await make(fake).read()).servers}
     assert usable == {"s1": False, "s2": True, "s3": True}
+
+
+@pytest.mark.parametrize("admin", [0x04, 0x40])
+async def test_where_it_began_and_a_new_name_take_no_server_out_of_service(fake, admin):
+    fake.servers["s1"].admin_state = admin
+    assert all(server.usable for server in (await make(fake).read()).servers)
+
+
+async def test_a_backup_takes_part_once_nobody_else_is_left(fake):
+    fake.servers["s3"].backup = True
+    assert [s.usable for s in (await make(fake).read()).servers] == [True, True, False]
+    fake.servers["s1"].op_state, fake.servers["s2"].weight = 0, 0
+    assert [s.usable for s in (await make(fake).read()).servers] == [False, True, True]
 
 
 async def test_no_socket_is_unreachable_by_name(directory):
