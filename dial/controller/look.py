@@ -307,7 +307,8 @@ def reading_of(
 
     Load moves by no more CPU time than a neighbour alone explains.  It returns by that which was
     measured, for a neighbour that is still there makes few requests as dear as many; unless having
-    few explains as much as the neighbour would: then CPU time tells nothing, and T_x decides.
+    few explains as much as the neighbour would: then CPU time tells nothing, and T_x decides, as
+    where no agent tells the CPU time any more: a victim would be probed without end.
 
     Parameters
     ----------
@@ -320,7 +321,9 @@ def reading_of(
         if held is None:
             return _cpu_time(look, float(look.looks.of_usual[look.row]))
         if (1.0 - held.value) * as_dear_for_being_few(look) <= 1.0:
-            return _cpu_time(look, 1.0)
+            measured = _cpu_time(look, 1.0)
+            if look.heard or not isinstance(measured, NoData):
+                return measured
     curve, t_x_ms, rho_fg = look.curve(policy.shapes.get(cause, MM1)), look.t_x_ms, look.rho_fg
     if isinstance(curve, NoData):
         return curve

@@ -64,7 +64,9 @@ class LoadSplit:
 
 @dataclass(frozen=True, slots=True)
 class _Pool:
-    """The usable backends, in the balancer's order.
+    """The backends that load is split between, in the balancer's order.
+
+    Those that can be used, without whom the admin gave a weight of 0: that one is to have nothing.
 
     Attributes
     ----------
@@ -102,7 +104,8 @@ class _Pool:
         shift: Shift | None,
         meaning: WeightMeaning,
     ) -> _Pool:
-        rows = np.flatnonzero(seen.usable)
+        given = seen.usable & (seen.configured_weight > 0)
+        rows = np.flatnonzero(given if given.any() else seen.usable)
         names = tuple(seen.names[row] for row in rows.tolist())
         configured = seen.configured_weight[rows]
         base = shares_of_weights(configured)

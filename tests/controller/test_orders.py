@@ -178,6 +178,26 @@ def test_beside_a_neighbour_the_weight_by_hand_stands_and_the_others_are_the_pla
     assert service.weights["s1"] < service.weights["s2"] / 2
 
 
+def test_a_victim_with_a_weight_by_hand_goes_out_of_service_and_comes_back(make_service):
+    service = make_service(arrival_per_s=330.0)
+    service.run(20)
+    service.rho_bg["s2"] = 0.4
+    service.run(10)
+    service.orders = by_hand(s2=60)
+    service.run(2)
+    assert service.weights["s2"] == 60
+    service.unusable.add("s2")
+    plan = service.run(3)
+    assert "s2" not in dict(plan.changes)
+    service.unusable.clear()
+    service.run(3)
+    assert service.weights["s2"] == 60
+    service.orders = Orders()
+    plan = service.run(3)
+    assert plan.backends[1].verdict.cause == "cpu"
+    assert 0.0 < plan.backends[1].share < 0.3
+
+
 def test_a_weight_changed_by_somebody_else_ends_the_weight_by_hand(service):
     service.orders = by_hand(s2=20)
     service.run(2)

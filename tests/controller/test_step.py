@@ -924,6 +924,32 @@ def test_the_agent_dies_and_the_neighbour_leaves_and_load_returns(service):
     assert service.weights == service.configured
 
 
+def test_the_agent_of_a_victim_in_the_cache_dies_and_response_times_say_that_it_is_well(service):
+    service.cache_rho_bg["s1"] = 0.5
+    service.run(10)
+    assert service.state.backends.contentions["s1"].cause is Cause.LLC
+    service.agents_dead.add("s1")
+    service.policy = replace(service.policy, peak_rps=dict.fromkeys(service.names, PEAK_RPS))
+    service.run(20)
+    assert "s1" in service.state.backends.contentions
+    service.cache_rho_bg.clear()
+    service.run(20)
+    assert service.weights == service.configured
+
+
+def test_a_backend_that_the_admin_gave_a_weight_of_0_gets_no_load_for_a_victims_sake(service):
+    service.configured["s3"] = 0
+    service.reload()
+    service.rho_bg["s1"] = 0.6
+    plan = service.run(10)
+    assert service.weights["s1"] < service.weights["s2"]
+    assert service.weights["s3"] == 0
+    assert share(plan, "s3") == 0.0
+    service.rho_bg.clear()
+    service.run(15)
+    assert service.weights == service.configured
+
+
 def test_an_hour_without_requests_does_not_change_the_peak(service):
     peak = service.state.backends.known.peak
     service.arrival_per_s = 0.0
