@@ -205,14 +205,12 @@ class Controller:
 
         It is worth another look before the interval is over: slow for an interval may be chance,
         slow for one and a half need not be waited for until it is two.  Not asked of many backends,
-        nor in trouble: a tick that found nothing new has made nothing younger.  Nor while another's
-        neighbour seems to be going: that is counted in intervals, and two halves are not two.
+        nor in trouble: a tick that found nothing new has made nothing younger.
         """
         backends = self._state.backends
         if self._publisher.current.trouble or len(backends.names) > _FEW_BACKENDS:
             return False
-        going = any(contention.gone > 0.0 for contention in backends.contentions.values())
-        return not going and bool(self._young_suspects())
+        return bool(self._young_suspects())
 
     def has_news_of_it(self) -> bool:
         """Whether young suspects have answered enough requests, since the last tick, for a T_x.

@@ -24,7 +24,7 @@ _SAMPLE_AGE_S = 1.0
 """Of the newest, at most: agents post once a second, whenever they like."""
 
 _NEARLY_ALL = 0.9
-"""Of a sample."""
+"""Of a sample, or of an interval."""
 
 _DECAY = 0.001
 """Of rho_bg in a tick, where a symptom says whether the neighbour is there: 0.06 in a minute.
@@ -85,7 +85,8 @@ def follow(
         return _held(contention), contention, suspect
     if reading.percentile is not None and drains(look):
         return _held(contention), contention, suspect
-    gone = _gone(policy, contention, reading, above=above)
+    part = _part(policy, look.looks.interval_s)
+    gone = _gone(policy, contention, reading, above=above, part=part)
     # What it was named by is heard before it is held to have gone.
     unheard = contention.symptom is not None and not contention.symptom.latest and not under_load
     if gone >= _enough(policy) and not has_to_stay and not unheard:
@@ -220,10 +221,19 @@ def _enough(policy: Policy) -> float:
     return policy.guards.release_evidence
 
 
-def _gone(policy: Policy, contention: Contention, reading: Reading, *, above: bool) -> float:
+def _part(policy: Policy, interval_s: float) -> float:
+    """Of an interval: a look in the middle of one must not make two of it."""
+    if policy.interval_s is None or interval_s >= _NEARLY_ALL * policy.interval_s:
+        return 1.0  # ticks are some milliseconds early or late
+    return interval_s / policy.interval_s
+
+
+def _gone(
+    policy: Policy, contention: Contention, reading: Reading, *, above: bool, part: float
+) -> float:
     """The evidence that the neighbour has gone, after this interval."""
     if policy.strategies.release == "t_x":
-        return 0.0 if above else contention.gone + 1.0
+        return 0.0 if above else contention.gone + part
     if _shows(contention):
         return 0.0
     # One that takes little is still there; less than this would not have been noticed.
@@ -235,6 +245,7 @@ def _gone(policy: Policy, contention: Contention, reading: Reading, *, above: bo
         strength,
         model_error=policy.tracker.model_error,
         enough=policy.guards.release_evidence,
+        part=part,
     )
     # Slower than expected it is less of a neighbour perhaps, but not none.
     return min(gone, contention.gone) if above else gone

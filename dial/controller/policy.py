@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PositiveFloat
 
 from dial.classifier import Tree
 from dial.detector import Band, Cusum
@@ -37,6 +37,8 @@ class PolicySource(BaseModel):
     guards: GuardSettings
     peak_rps: dict[str, float]
     model: ModelDocument
+    interval_s: PositiveFloat | None = None
+    """As configured; ``None`` in recordings of before it was kept, where each tick is one."""
 
     @classmethod
     def shipped(cls, model: ModelDocument, percentile: float) -> PolicySource:
@@ -66,6 +68,7 @@ class PolicySource(BaseModel):
                 if backend.peak_rps is not None
             },
             model=model,
+            interval_s=settings.interval_s,
         )
 
 
@@ -99,6 +102,8 @@ class Policy:
         Limits on what a plan may do.
     model_checksum
         Of the model that tree and curves came from.
+    interval_s
+        As configured, if it is known.
     """
 
     percentile: float
@@ -114,6 +119,7 @@ class Policy:
     strategies: StrategySettings
     guards: GuardSettings
     model_checksum: str
+    interval_s: float | None = None
 
     @classmethod
     def of(cls, source: PolicySource) -> Policy:
@@ -148,4 +154,5 @@ class Policy:
             strategies=source.strategies,
             guards=source.guards,
             model_checksum=source.model.checksum(),
+            interval_s=source.interval_s,
         )

@@ -151,8 +151,11 @@ async def tick_until(
                 reader.result()
                 raise BalancerError("the log reader ended by itself")
             on_time = next_s == due_s
-            if suspicious is not None and not (on_time or suspicious.has_news_of_it()):
-                continue
+            if suspicious is not None and not on_time:
+                # After a pause of the whole process it is time for the tick itself.
+                late = clock.monotonic_s() >= due_s
+                if late or not suspicious.has_news_of_it():
+                    continue
             now_s = clock.monotonic_s()
             await ticking.tick(now_s - last_s)
             last_s, done_s = now_s, clock.monotonic_s()

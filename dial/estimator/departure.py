@@ -15,11 +15,13 @@ Formula
 
     is summed up and never falls below 0 (Page's test):
 
-        E <- max(0, E + min(l, 0.4 h)),        gone when E >= h
+        E <- max(0, E + min(l, 0.4 h p)),      gone when E >= h
+
+    where p is 1, or the part of an interval that is looked at.
 
 Regimes
     strong neighbour
-        x0 and x1 are far apart: three intervals are enough, two never are.
+        x0 and x1 are far apart: three intervals are enough, two never are, nor their halves.
     neighbour that pauses
         Work on a disk comes in bursts: of one that took 0.65 two intervals in a row showed nothing,
         and the third I/O pressure of 2.7 times the usual.
@@ -53,7 +55,13 @@ _NEARLY_FULL = 0.98
 
 
 def departed(
-    evidence: float, reading: Reading, strength: float, *, model_error: float, enough: float
+    evidence: float,
+    reading: Reading,
+    strength: float,
+    *,
+    model_error: float,
+    enough: float,
+    part: float = 1.0,
 ) -> float:
     """The evidence after one more interval that the neighbour has gone.
 
@@ -64,6 +72,7 @@ def departed(
     strength : rho_bg of a neighbour that is still there.
     model_error : standard deviation of ln T_x about Eq. 1, beside sampling.
     enough : h.
+    part : p.
     """
     rho_fg = float(reading.rho_fg)
     gone = math.log(reading.curve.t_x_ms(min(rho_fg, RHO_MAX)))
@@ -71,4 +80,4 @@ def departed(
     error = math.hypot(float(reading.error(strength)), model_error)
     seen = math.log(max(float(reading.t_x_ms), LEAST_T_X_MS))
     likelier = (still - gone) * (0.5 * (gone + still) - seen) / error**2
-    return max(0.0, evidence + min(likelier, _MOST_AT_ONCE * enough))
+    return max(0.0, evidence + min(likelier, _MOST_AT_ONCE * enough * part))

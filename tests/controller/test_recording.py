@@ -163,6 +163,7 @@ def test_no_secret_or_address_is_in_a_recording(recorded):
         "guards",
         "peak_rps",
         "model",
+        "interval_s",
     }
 
 

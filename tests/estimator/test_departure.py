@@ -16,11 +16,11 @@ def reading(t_x_ms, *, rho_fg=0.2, requests=100):
     return Reading(CURVE, t_x_ms, rho_fg, requests, 90.0)
 
 
-def after(times_ms, *, strength=0.6, enough=5.0, **how):
+def after(times_ms, *, strength=0.6, enough=5.0, part=1.0, **how):
     evidence = 0.0
     for t_x_ms in times_ms:
         evidence = departed(
-            evidence, reading(t_x_ms, **how), strength, model_error=0.2, enough=enough
+            evidence, reading(t_x_ms, **how), strength, model_error=0.2, enough=enough, part=part
         )
     return evidence
 
@@ -37,6 +37,11 @@ def test_two_intervals_are_never_enough_and_three_are():
     assert after([1.0]) == 2.0
     assert after([1.0] * 2) < 5.0
     assert after([12.5] * 3) >= 5.0
+
+
+def test_the_halves_of_two_intervals_are_never_enough_either():
+    assert after([1.0] * 4, part=0.5) == 4.0
+    assert after([1.0] * 6, part=0.5) >= 5.0
 
 
 def test_of_few_requests_it_takes_longer():
