@@ -57,10 +57,8 @@ def with_overrides(
     if not observation.orders.overrides and not (before and before.underneath):
         return split
     servers = {b.name: b.server for b in seen}
-    ordered = {o.backend: o for o in observation.orders.overrides if o.backend in servers}
-    ended = [name for name in (before.underneath if before else {}) if name not in ordered]
-    # One that is out of service has no share that could be held, and comes back as any other does.
-    orders = {name: order for name, order in ordered.items() if servers[name].usable}
+    orders = {o.backend: o for o in observation.orders.overrides if o.backend in servers}
+    ended = [name for name in (before.underneath if before else {}) if name not in orders]
     if not orders and not ended:
         return split
     by_itself = split.action in (Action.SHIFT, Action.OVERLOAD, Action.PANIC)

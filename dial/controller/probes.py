@@ -76,7 +76,7 @@ def with_probes(
             asked = gone > 0.0 if name in probed else gone >= likely_gone
             if silent or asked:
                 probes[name] = in_full[name]
-        elif meaning.zero_drains and shift.shares.get(name) == 0.0:
+        elif meaning.zero_drains and shift.shares[name] == 0.0:
             due = gone > 0.0 or (tick - contention.since_tick) % every == 0
             if due:
                 probes[name] = meaning.minimum

@@ -199,8 +199,9 @@ def split_load(
         if (
             shift
             and shift.arrived
-            # Whoever comes back, or anew, has a weight that knows nothing of the others'.
-            and shift.weights.keys() >= set(pool.names)
+            # Whoever comes back, or anew, has no share yet: at most a weight by hand, or one that
+            # knows nothing of the others'.
+            and shift.shares.keys() >= set(pool.names)
             and not worth_writing(current, target.shares, policy.guards.hysteresis)
         ):
             if not target.overload:

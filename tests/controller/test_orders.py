@@ -181,7 +181,7 @@ def test_beside_a_neighbour_the_weight_by_hand_stands_and_the_others_are_the_pla
 def test_a_victim_with_a_weight_by_hand_goes_out_of_service_and_comes_back(make_service):
     service = make_service(arrival_per_s=330.0)
     service.run(20)
-    service.rho_bg["s2"] = 0.4
+    service.rho_bg["s2"] = 0.35  # of which its new share would be so near that it is held
     service.run(10)
     service.orders = by_hand(s2=60)
     service.run(2)
