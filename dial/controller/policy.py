@@ -119,7 +119,7 @@ class Policy:
     strategies: StrategySettings
     guards: GuardSettings
     model_checksum: str
-    interval_s: float | None = None
+    interval_s: float | None
 
     @classmethod
     def of(cls, source: PolicySource) -> Policy:

@@ -117,6 +117,12 @@ def off_the_machines_core() -> Iterator[int]:
     os.sched_setaffinity(0, cores)
 
 
+_TRIES = 12
+"""Who else uses this computer takes from the neighbour as well, for seconds or for minutes: told to
+take 0.7 it took 0.47 as the median of three.  A neighbour that is not preferred takes that much or
+less in each of them (0.49 where its group is made last), and none takes more than its cap."""
+
+
 @pytest.mark.parametrize("rho_bg", [0.3, 0.7])
 def test_neighbour_takes_the_share_it_is_told(
     rho_bg: float, cgroups: Cgroups, tmp_path: Path, off_the_machines_core: int
@@ -130,12 +136,6 @@ def test_neighbour_takes_the_share_it_is_told(
             if _as_told(measured, rho_bg):
                 break
     assert _as_told(measured, rho_bg), measured
-
-
-_TRIES = 12
-"""Who else uses this computer takes from the neighbour as well, for seconds or for minutes: told to
-take 0.7 it took 0.47 as the median of three.  A neighbour that is not preferred takes that much or
-less in each of them (0.49 where its group is made last), and none takes more than its cap."""
 
 
 def _as_told(measured: Calibration, rho_bg: float) -> bool:

@@ -96,6 +96,10 @@ class Stats:
     servers: Mapping[str, Mapping[str, int]]
     """Counters by server name; a column HAProxy leaves empty is 0."""
 
+    def is_backup(self, name: str) -> bool:
+        """Whether a server is for when nobody else is left."""
+        return bool(self.servers.get(name, {}).get("bck", 0))
+
 
 def parse_info(text: str) -> Info:
     """Read ``show info``.
@@ -244,9 +248,7 @@ def without_rules(
     return [
         name
         for name, server in servers.items()
-        if server.usable
-        and name not in with_rules
-        and not stats.servers.get(name, {}).get("bck", 0)
+        if server.usable and name not in with_rules and not stats.is_backup(name)
     ]
 
 
@@ -328,9 +330,9 @@ def combine(
     by_delay = rules_choose(servers, stats, with_rules)
     meaning = weight_meaning(service, stats.algorithm, by_delay=by_delay)
     # Backup servers have no requests, and count for no capacity, before all others are gone.
-    backups = {name for name in servers if stats.servers.get(name, {}).get("bck", 0)}
-    first = any(
-        server.usable and server.weight for name, server in servers.items() if name not in backups
+    others_serve = any(
+        server.usable and server.weight and not stats.is_backup(name)
+        for name, server in servers.items()
     )
     states = []
     for name, server in servers.items():
@@ -340,7 +342,7 @@ def combine(
                 name=name,
                 weight=server.weight,
                 configured_weight=server.configured_weight,
-                usable=server.usable and not (first and name in backups),
+                usable=server.usable and not (others_serve and stats.is_backup(name)),
                 in_flight=count.get("scur", 0),
                 requests_total=max(0, count.get("stot", 0) - count.get("wretr", 0)),
                 errors_total=sum(count.get(c, 0) for c in ("econ", "eresp", "hrsp_5xx")),
