@@ -12,7 +12,7 @@ import dial_haproxy
 from dial.adapter import Finding, Severity, apply_edits
 from dial_haproxy import check_files, snippet
 from dial_haproxy.cfg.check import check
-from dial_haproxy.cfg.delay import SOONER_STILL
+from dial_haproxy.cfg.delay import ELSEWHERE_AT_ONCE, REDISPATCH, SOONER_STILL
 from dial_haproxy.cfg.lines import ConfigFile
 from dial_haproxy.cfg.log_format import reading
 from dial_haproxy.cfg.sections import parse
@@ -215,11 +215,11 @@ TEXT = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}"
 def with_rules(servers: Iterable[str], text: str = TEXT) -> str:
     """The rules for these servers, in a file that has s1 and s2."""
     rules = expected_delay("app", list(servers))
-    head, _, tail = text.partition(HTTP)
+    head, http, tail = text.partition("defaults\n")
     return (
         head
         + "".join(f"    {statement}\n" for statement in rules.in_global)
-        + f"{HTTP}{tail}"
+        + f"{http}{tail}"
         + "".join(f"    {statement}\n" for statement in rules.in_backend)
     )
 
@@ -314,6 +314,32 @@ def test_rules_look_at_whether_a_server_is_full_where_it_can_be(lines, limited):
         f.fix for f in findings_of(f"{GLOBAL}{HTTP}{FRONTEND}{backend}") if SOONER_STILL in f.what
     ]
     assert re.findall(r"!\{ srv_conn_free\(app/(\w+)\) eq 0 \}", rules) == limited
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("option redispatch", True),
+        ("option redispatch 3", True),
+        ("option redispatch -1", True),
+        ("option redispatch 1", False),
+        ("option redispatch 0", False),
+        ("option httpclose", False),
+        ("option redispatch\n    no option redispatch", False),
+        ("option redispatch\n    option redispatch 1", False),
+    ],
+)
+@pytest.mark.parametrize("where", [HTTP, BACKEND])
+def test_what_a_server_refuses_is_to_go_elsewhere_at_once_under_the_rules(where, option, said):
+    text = TEXT.replace(where, f"{where}    {option}\n")
+    fixes = [f.fix for f in findings_of(text) if ELSEWHERE_AT_ONCE in f.what]
+    assert fixes == [REDISPATCH] * said
+    present = with_rules(["s1", "s2"], text)
+    findings = findings_of(present)
+    assert [ELSEWHERE_AT_ONCE in what for what in warnings(findings)] == [True] * said
+    new = mended(present, [f for f in findings if f.severity is Severity.WARNING])
+    assert warnings(findings_of(new)) == []
+    assert new.count(f"    {REDISPATCH}\n") == (said or option.endswith(REDISPATCH))
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import csv
+import socket
 from collections import Counter
 from itertools import product
 
@@ -113,6 +115,27 @@ async def sent_one_by_one(proxy, requests: int) -> list[asyncio.Task[int]]:
 async def held(proxy) -> dict[str, int]:
     state = await proxy.adapter.read()
     return {server.name: server.in_flight for server in state.servers}
+
+
+@pytest.mark.parametrize(("option", "tried_again"), [("redispatch", 2), ("redispatch 1", 0)])
+async def test_what_a_server_refuses_goes_elsewhere_in_the_retries_that_are_named(
+    real_harness, option, tried_again
+):
+    """By default the last of three; the two before it are to the same server."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+
+        def config(harness) -> str:
+            harness.rules = expected_delay("app", harness.backends)
+            harness.member_ports[-1] = nobody.getsockname()[1]
+            lines = f"    timeout connect 50ms\n    option {option}\n"
+            return harness.config().replace("backend app\n", f"backend app\n{lines}")
+
+        async with real_harness("leastconn", config=config) as proxy:
+            await proxy.send(3)
+            (text,) = await proxy.client.ask(("show stat app 4 -1",))
+    (s3,) = [row for row in csv.DictReader(text.splitlines()) if row["svname"] == "s3"]
+    assert (int(s3["wretr"]), int(s3["wredis"])) == (tried_again, 1)
 
 
 async def test_without_the_rules_a_weight_is_what_balance_makes_of_it(real_harness):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -276,7 +277,13 @@ async def test_a_real_static_algorithm_is_refused(real_harness):
 
 
 async def test_a_frontend_of_the_same_name_does_not_hide_the_backend(real_harness):
-    async with real_harness(frontend="app") as real:
+    async with AsyncExitStack() as stack:
+        try:
+            real = await stack.enter_async_context(real_harness(frontend="app"))
+        except AssertionError as refused:
+            if "has the same name as" in str(refused):
+                pytest.skip("this HAProxy refuses it, as all do from 3.3 on")
+            raise
         await real.send(3)
         servers = (await real.adapter.read()).servers
     assert [(s.name, s.requests_total) for s in servers] == [("s1", 1), ("s2", 1), ("s3", 1)]

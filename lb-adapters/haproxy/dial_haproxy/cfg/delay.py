@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dial.adapter import Finding
 from dial_haproxy import state
 from dial_haproxy.cfg.findings import note, ok, warning
+from dial_haproxy.cfg.lines import Line
 from dial_haproxy.cfg.sections import Config, Section
 from dial_haproxy.cfg.servers import Server, backups_at_once, has_rules, servers, sticky
 from dial_haproxy.cfg.service import DEFAULT_ALGORITHM, algorithm_line, is_http, mode
@@ -27,6 +28,16 @@ SLOWSTART_STEPS = 16
 """HAProxy's BE_WEIGHT_SCALE: a slow start has so many for ``balance``, whatever the weight."""
 
 FINER = "'weight 100' where all weights are alike, else all of them times the same number"
+
+REDISPATCH = "option redispatch 1"
+
+ELSEWHERE_AT_ONCE = (
+    "the rules for the shortest expected delay pin a request to its server: one that it refuses is "
+    "tried there again, up to a second apart, in all retries but those that this line names"
+)
+"""HAProxy takes what ``use-server`` chose for persistence.  What ``balance`` chose goes elsewhere
+at once.  With one of three servers not there, and three retries, requests took 2 s instead of none,
+and none with a 1 (HAProxy 2.6 and 3.4, roundrobin and leastconn)."""
 
 _OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|weight|queue|delay|server)\b")
 
@@ -61,6 +72,10 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
         return
     for server in _slowly_started(active):
         yield warning(server.line, f"{section}: {_from_1_to(server)}", fix=FINER)
+    for line in _redispatched_late(section):
+        own = section.has(line)
+        edit = line.replaced(REDISPATCH) if own else section.starts_with(REDISPATCH)
+        yield warning(line, f"{section}: '{line.statement}': {ELSEWHERE_AT_ONCE}", edit)
     if (
         tuple(line.statement for line in present) == wanted.in_backend
         and tuple(line.statement for line in in_global) == wanted.in_global
@@ -98,6 +113,19 @@ def _recommended(section: Section, active: list[Server], rules: Rules) -> Iterat
     yield note(section.header, f"{section}: {SOONER_STILL}", fix=_lines(section, rules))
     for server in _slowly_started(active):
         yield note(server.line, f"{section}: {_from_1_to(server)}", fix=FINER)
+    for line in _redispatched_late(section):
+        yield note(line, f"{section}: '{line.statement}': {ELSEWHERE_AT_ONCE}", fix=REDISPATCH)
+
+
+def _redispatched_late(section: Section) -> list[Line]:
+    """The ``option redispatch`` in force, if it is for other retries than each of them.
+
+    With a 0 it is for none, as where it is not said: then the rules make no difference.
+    """
+    said = [line for line in section.effective("option") if line.texts[1:2] == ("redispatch",)]
+    return [
+        line for line in said[-1:] if not line.negated and line.texts[2:3] not in (("0",), ("1",))
+    ]
 
 
 def _slowly_started(active: list[Server]) -> list[Server]:
