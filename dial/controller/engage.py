@@ -124,7 +124,8 @@ def engage(
 
     Sure enough: the detector says so, at half its threshold where the backend is far slower than
     its siblings, or where the balancer's choice says the same; and the class is that of the
-    suspicious interval before too, by something newer, or one that is measured inside the VM.  What
+    suspicious interval before too, by something newer or by a witness that is sure, or one that is
+    measured inside the VM.  What
     is expected is exceeded by chance or by load of one's own as well, and then the class is
     whatever the noise of that interval looks like; it rarely looks the same twice.
 
@@ -148,11 +149,13 @@ def engage(
         told = found.cause is Cause.UNKNOWN or found.cause.is_own_doing
         cause = found.cause if suspicion.detected and told else Cause.NONE
         return _without_load_moved(found, cause, beside.reason), None
-    # What is measured inside the VM need not look the same twice.
-    settled = found.cause.is_own_doing or _looks_the_same(policy, look, found, suspicion.before)
     agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
     cpu_agrees = _cpu_agrees(policy, found.cause, beside, siblings, look.row)
+    # What is measured inside the VM need not look the same twice.
+    settled = found.cause.is_own_doing or _looks_the_same(
+        policy, look, found, suspicion.before, surely=cpu_agrees
+    )
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = suspicion.detected or (
         suspicion.likely
@@ -190,16 +193,20 @@ def engage(
     return _without_load_moved(found, cause, why_not), None
 
 
-def _looks_the_same(policy: Policy, look: Look, found: Finding, before: Suspect | None) -> bool:
-    """Whether the class is the one before, and something newer says so.
+def _looks_the_same(
+    policy: Policy, look: Look, found: Finding, before: Suspect | None, *, surely: bool
+) -> bool:
+    """Whether the class is the one before, and not by the same noise.
 
-    The log of half an interval is; an agent's sample may still be the one that spoke before.
+    The log of half an interval is new; an agent's sample may still be the one that spoke before.
+    Where that ``surely`` says the class by more than T_x it is no noise, and the next one need not
+    be waited for.
     """
     if before is None or found.cause is not before.cause or found.cause is Cause.UNKNOWN:
         return False
     shown = symptom_of(policy.tree, look.features)
     by_log = shown is not None and shown.feature in OF_THE_LOG
-    return by_log or before.before(look.sample_at_s) is not None
+    return surely or by_log or before.before(look.sample_at_s) is not None
 
 
 def by_chance(found: Finding, alone: NoData | None = None) -> Finding:

@@ -178,6 +178,16 @@ def test_the_same_sample_of_an_agent_does_not_name_a_cause_twice(after_quiet):
     assert (newer.action, older.action) == (Action.SHIFT, Action.HOLD)
 
 
+def test_the_same_sample_names_it_twice_where_the_cpu_is_surely_waited_for(make_service):
+    """It says so by more than T_x, which is slow again."""
+    service = make_service(meaning=LEASTCONN, arrival_per_s=120.0)
+    assert set(run(service, 21)) == {Action.HOLD}
+    service.rho_bg["s1"], service.given["s1"] = 0.35, 0.68
+    for plan in again(service):
+        assert plan.action is Action.SHIFT
+        assert plan.backends[0].verdict.cause is Cause.CPU
+
+
 def test_the_time_to_connect_names_a_cause_twice_whatever_the_sample(after_quiet):
     """It is of the log, and that of half an interval is a new one."""
     service = after_quiet(LEASTCONN, link_rho_bg={})
