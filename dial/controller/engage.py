@@ -151,10 +151,12 @@ def engage(
         return _without_load_moved(found, cause, beside.reason), None
     agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
-    cpu_agrees = _cpu_agrees(policy, found.cause, beside, siblings, look.row)
+    by_cpu = _by_cpu(found.cause, siblings, look.row)
+    cpu_agrees = by_cpu is not None and _cpu_agrees(policy, found.cause, beside, by_cpu)
+    surely = by_cpu is not None and by_cpu.exceeds(policy.guards.engage_rho_bg, alone=True)
     # What is measured inside the VM need not look the same twice.
     settled = found.cause.is_own_doing or _looks_the_same(
-        policy, look, found, suspicion.before, surely=cpu_agrees
+        policy, look, found, suspicion.before, surely=surely
     )
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = suspicion.detected or (
@@ -199,8 +201,8 @@ def _looks_the_same(
     """Whether the class is the one before, and not by the same noise.
 
     The log of half an interval is new; an agent's sample may still be the one that spoke before.
-    Where that ``surely`` says the class by more than T_x it is no noise, and the next one need not
-    be waited for.
+    Where that is ``surely`` no noise, for the CPU gives less than it did and than the siblings',
+    the next one need not be waited for.
     """
     if before is None or found.cause is not before.cause or found.cause is Cause.UNKNOWN:
         return False
@@ -266,20 +268,24 @@ def _agreeing(policy: Policy, beside: Comparison, other: RhoBg | NoData) -> RhoB
     return other if agree and sure else None
 
 
-def _cpu_agrees(
-    policy: Policy, cause: Cause, beside: Comparison, siblings: Siblings, row: int
-) -> bool:
-    """Whether its CPU gives less than its siblings' too, where that or the cache is accused.
+def _by_cpu(cause: Cause, siblings: Siblings, row: int) -> Comparison | None:
+    """What its CPU gives beside its siblings', where that or the cache is accused.
+
+    ``None`` where that is not known, and where the siblings' gives as little.
+    """
+    if cause not in (Cause.CPU, Cause.LLC):
+        return None
+    by_cpu = siblings.by_cpu_wait(row) if cause is Cause.CPU else siblings.by_cpu_time(row)
+    return None if isinstance(by_cpu, NoData) or by_cpu.shared else by_cpu
+
+
+def _cpu_agrees(policy: Policy, cause: Cause, beside: Comparison, by_cpu: Comparison) -> bool:
+    """Whether its CPU gives less than its siblings' too.
 
     The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
     the CPU is waited for its requests take that much longer, if it is they that wait: T_x has but
     to say so.
     """
-    if cause not in (Cause.CPU, Cause.LLC):
-        return False
-    by_cpu = siblings.by_cpu_wait(row) if cause is Cause.CPU else siblings.by_cpu_time(row)
-    if isinstance(by_cpu, NoData) or by_cpu.shared:
-        return False
     if cause is Cause.LLC:
         return _agreeing(policy, beside, by_cpu.excess) is not None
     least, by_t_x = policy.guards.engage_rho_bg, beside.excess
