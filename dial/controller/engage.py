@@ -125,9 +125,9 @@ def engage(
     Sure enough: the detector says so, at half its threshold where the backend is far slower than
     its siblings, or where the balancer's choice says the same; and the class is that of the
     suspicious interval before too, by something newer or by a witness that is sure, or one that is
-    measured inside the VM.  What
-    is expected is exceeded by chance or by load of one's own as well, and then the class is
-    whatever the noise of that interval looks like; it rarely looks the same twice.
+    measured inside the VM.  What is expected is exceeded by chance or by load of one's own as well,
+    and then the class is whatever the noise of that interval looks like; it rarely looks the same
+    twice.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -151,9 +151,12 @@ def engage(
         return _without_load_moved(found, cause, beside.reason), None
     agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
+    least = policy.guards.engage_rho_bg
     by_cpu = _by_cpu(found.cause, siblings, look.row)
-    cpu_agrees = by_cpu is not None and _cpu_agrees(policy, found.cause, beside, by_cpu)
-    surely = by_cpu is not None and by_cpu.exceeds(policy.guards.engage_rho_bg, alone=True)
+    surely = by_cpu is not None and by_cpu.exceeds(least, alone=True)
+    cpu_agrees = by_cpu is not None and _cpu_agrees(
+        policy, found.cause, beside, by_cpu, surely=surely
+    )
     # What is measured inside the VM need not look the same twice.
     settled = found.cause.is_own_doing or _looks_the_same(
         policy, look, found, suspicion.before, surely=surely
@@ -168,7 +171,6 @@ def engage(
         # Far slower than its siblings: load leaves it, whatever the cause.
         blind = _far_slower_finding(policy, look, found, beside, agrees)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
-    least = policy.guards.engage_rho_bg
     if not sure or not found.cause.costs_capacity:
         return _unless_as_slow(found, beside, least) if sure else by_chance(found), None
     witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
@@ -279,8 +281,10 @@ def _by_cpu(cause: Cause, siblings: Siblings, row: int) -> Comparison | None:
     return None if isinstance(by_cpu, NoData) or by_cpu.shared else by_cpu
 
 
-def _cpu_agrees(policy: Policy, cause: Cause, beside: Comparison, by_cpu: Comparison) -> bool:
-    """Whether its CPU gives less than its siblings' too.
+def _cpu_agrees(
+    policy: Policy, cause: Cause, beside: Comparison, by_cpu: Comparison, *, surely: bool
+) -> bool:
+    """Whether its CPU gives less than its siblings' too, ``surely`` so or together with T_x.
 
     The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
     the CPU is waited for its requests take that much longer, if it is they that wait: T_x has but
@@ -289,7 +293,7 @@ def _cpu_agrees(policy: Policy, cause: Cause, beside: Comparison, by_cpu: Compar
     if cause is Cause.LLC:
         return _agreeing(policy, beside, by_cpu.excess) is not None
     least, by_t_x = policy.guards.engage_rho_bg, beside.excess
-    return by_cpu.exceeds(least, alone=True) and by_t_x.mean >= max(least, by_t_x.sd)
+    return surely and by_t_x.mean >= max(least, by_t_x.sd)
 
 
 def _far_slower(policy: Policy, beside: Comparison, agrees: RhoBg | None) -> bool:

@@ -73,8 +73,7 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     for server in _slowly_started(active):
         yield warning(server.line, f"{section}: {_from_1_to(server)}", fix=FINER)
     for line in _redispatched_late(section):
-        own = section.has(line)
-        edit = line.replaced(REDISPATCH) if own else section.starts_with(REDISPATCH)
+        edit = section.instead(line, REDISPATCH)
         yield warning(line, f"{section}: '{line.statement}': {ELSEWHERE_AT_ONCE}", edit)
     if (
         tuple(line.statement for line in present) == wanted.in_backend

@@ -74,6 +74,11 @@ class Section:
         """Put statements right behind the header, indented as the section is."""
         return self.header.followed_by(*self.indented(*statements))
 
+    def instead(self, line: Line | None, statement: str) -> Edit:
+        """Write a statement in the place of its own line; before all others where it has none."""
+        own = line is not None and self.has(line)
+        return line.replaced(statement) if line and own else self.starts_with(statement)
+
     def indented(self, *statements: str) -> tuple[str, ...]:
         """Statements indented as the section's first one is."""
         indent = _INDENT

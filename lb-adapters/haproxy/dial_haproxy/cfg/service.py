@@ -83,9 +83,7 @@ def check_mode(section: Section) -> Iterator[Finding]:
         yield error(
             line if line is not None and own else section.header,
             f"{section}: {present}: HAProxy counts and logs connections, DIAL needs requests",
-            line.replaced("mode http")
-            if line is not None and own
-            else section.starts_with("mode http"),
+            section.instead(line, "mode http"),
             fix="only where this carries HTTP that HAProxy can read",
         )
 
@@ -119,7 +117,7 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
         yield error(
             line if own else section.header,
             str(refused),
-            line.replaced(statement) if own else section.starts_with(statement),
+            section.instead(line, statement),
             fix=_instead(algorithm),
         )
     else:
