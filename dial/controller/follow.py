@@ -14,7 +14,7 @@ from dial.controller.look import Look, as_dear_for_being_few, drains, reading_of
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, Siblings
 from dial.controller.state import Contention
-from dial.estimator import Reading, RhoBg, departed
+from dial.estimator import FEWEST_INTERVALS, Reading, RhoBg, departed
 from dial.types import Cause, NoData
 
 _SURELY = 1.0
@@ -25,6 +25,14 @@ _SAMPLE_AGE_S = 1.0
 
 _NEARLY_ALL = 0.9
 """Of a sample, or of an interval."""
+
+_PAUSES = frozenset({Cause.LLC, Cause.UNKNOWN})
+"""Causes of which a neighbour may be there and take nothing for a while; of the unknown it may."""
+
+_LONGEST_PAUSE_S = 10.0
+"""A cache learns whom to keep, and a hypervisor moves cores from one cache to another: beside a
+neighbour that never rested requests cost what they cost in quiet times for 3, 5 and 9 s of 45, in
+three runs, and then twice as much again.  Half-way through the victim has its load, as a probe."""
 
 _DECAY = 0.001
 """Of rho_bg in a tick, where a symptom says whether the neighbour is there: 0.06 in a minute.
@@ -85,15 +93,15 @@ def follow(
         return _held(contention), contention, suspect
     if reading.percentile is not None and drains(look):
         return _held(contention), contention, suspect
-    part = _part(policy, look.looks.interval_s)
-    gone = _gone(policy, contention, reading, above=above, part=part)
+    gone = _gone(policy, contention, reading, look.looks.interval_s, above=above)
     # What it was named by is heard before it is held to have gone.
     unheard = contention.symptom is not None and not contention.symptom.latest and not under_load
     if gone >= _enough(policy) and not has_to_stay and not unheard:
         return _ended(contention), None, suspect
     rho_bg = _refine(policy, contention.rho_bg, reading)
-    if has_to_stay and rho_bg.mean < contention.rho_bg.mean:
-        # It has only gone for a moment before: load stays away as from one that is there.
+    may_pause = has_to_stay or (contention.cause in _PAUSES and gone > 0.0)
+    if may_pause and rho_bg.mean < contention.rho_bg.mean:
+        # Gone for a moment only, perhaps: load stays away as from one that is there.
         rho_bg = contention.rho_bg
     contention = replace(
         contention,
@@ -229,9 +237,10 @@ def _part(policy: Policy, interval_s: float) -> float:
 
 
 def _gone(
-    policy: Policy, contention: Contention, reading: Reading, *, above: bool, part: float
+    policy: Policy, contention: Contention, reading: Reading, interval_s: float, *, above: bool
 ) -> float:
     """The evidence that the neighbour has gone, after this interval."""
+    part = _part(policy, interval_s)
     if policy.strategies.release == "t_x":
         return 0.0 if above else contention.gone + part
     if _shows(contention):
@@ -246,9 +255,17 @@ def _gone(
         model_error=policy.tracker.model_error,
         enough=policy.guards.release_evidence,
         part=part,
+        fewest_intervals=_fewest_intervals(contention.cause, interval_s / part),
     )
     # Slower than expected it is less of a neighbour perhaps, but not none.
     return min(gone, contention.gone) if above else gone
+
+
+def _fewest_intervals(cause: Cause, interval_s: float) -> int:
+    """How many have to speak for a neighbour having gone: more than it pauses for."""
+    if cause not in _PAUSES:
+        return FEWEST_INTERVALS
+    return max(FEWEST_INTERVALS, 1 + round(_LONGEST_PAUSE_S / interval_s))
 
 
 def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:

@@ -19,11 +19,12 @@ from dial.estimator.capacity import (
     utilisation,
     why_no_utilisation,
 )
-from dial.estimator.departure import departed
+from dial.estimator.departure import FEWEST_INTERVALS, departed
 from dial.estimator.quiet_curve import NO_CURVE, QuietCurve
 from dial.estimator.tracking import SLOWDOWN, Reading, RhoBg, Tracker
 
 __all__ = [
+    "FEWEST_INTERVALS",
     "NO_CURVE",
     "NO_PEAK",
     "SLOWDOWN",

@@ -15,16 +15,18 @@ Formula
 
     is summed up and never falls below 0 (Page's test):
 
-        E <- max(0, E + min(l, 0.4 h p)),      gone when E >= h
+        E <- max(0, E + min(l, h p / (n - 1/2))),      gone when E >= h
 
-    where p is 1, or the part of an interval that is looked at.
+    where p is 1, or the part of an interval that is looked at, and n the fewest intervals that may
+    be enough.
 
 Regimes
     strong neighbour
-        x0 and x1 are far apart: three intervals are enough, two never are, nor their halves.
+        x0 and x1 are far apart: n intervals are enough, n - 1 never are, nor their halves.
     neighbour that pauses
         Work on a disk comes in bursts: of one that took 0.65 two intervals in a row showed nothing,
-        and the third I/O pressure of 2.7 times the usual.
+        and the third I/O pressure of 2.7 times the usual.  Hence n is 3 at least.  Who calls knows
+        what pauses for longer.
     weak neighbour, few requests
         Little is learnt of an interval, and it takes as many as it takes.
     neighbour that stays
@@ -47,8 +49,8 @@ import math
 from dial.estimator.tracking import Reading
 from dial.queueing import LEAST_T_X_MS, RHO_MAX
 
-_MOST_AT_ONCE = 0.4
-"""Of h: two intervals never end a contention, and three may."""
+FEWEST_INTERVALS = 3
+"""n of whatever is not known to pause for longer."""
 
 _NEARLY_FULL = 0.98
 """Where Eq. 1 is asked at most: a T_x of infinity has no logarithm."""
@@ -62,6 +64,7 @@ def departed(
     model_error: float,
     enough: float,
     part: float = 1.0,
+    fewest_intervals: int = FEWEST_INTERVALS,
 ) -> float:
     """The evidence after one more interval that the neighbour has gone.
 
@@ -73,6 +76,7 @@ def departed(
     model_error : standard deviation of ln T_x about Eq. 1, beside sampling.
     enough : h.
     part : p.
+    fewest_intervals : n.
     """
     rho_fg = float(reading.rho_fg)
     gone = math.log(reading.curve.t_x_ms(min(rho_fg, RHO_MAX)))
@@ -80,4 +84,5 @@ def departed(
     error = math.hypot(float(reading.error(strength)), model_error)
     seen = math.log(max(float(reading.t_x_ms), LEAST_T_X_MS))
     likelier = (still - gone) * (0.5 * (gone + still) - seen) / error**2
-    return max(0.0, evidence + min(likelier, _MOST_AT_ONCE * enough * part))
+    most_at_once = enough * part / (fewest_intervals - 0.5)
+    return max(0.0, evidence + min(likelier, most_at_once))

@@ -21,8 +21,8 @@ format 1.
     interval in which load moves at once; when dearer requests were a reason to ask; when what
     spoke for a neighbour that has gone spoke for no other any more; when no cause was unknown any
     more where the siblings are as slow; when few requests were held to be dear for being few; when
-    the drained were asked before their neighbour is forgotten; and when response times spoke of a
-    victim in the cache whose agent is gone.)
+    the drained were asked before their neighbour is forgotten; when response times spoke of a
+    victim in the cache whose agent is gone; and when a neighbour in the cache might pause.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
 

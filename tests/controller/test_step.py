@@ -307,6 +307,26 @@ def test_load_stays_away_from_a_cache_that_is_still_swept_although_t_x_is_normal
     assert service.weights == service.configured
 
 
+@pytest.mark.parametrize(
+    ("takes", "stays"), [("cache_rho_bg", True), ("rho_bg", False)], ids=["cache", "cpu"]
+)
+def test_a_neighbour_in_the_cache_may_pause_for_ten_seconds_and_load_stays_away(
+    service, takes, stays
+):
+    taken = getattr(service, takes)
+    service.run(20)
+    taken["s1"] = 0.6
+    service.run(10)
+    shifted = share(service.plans[-1], "s1")
+    taken.clear()
+    plan = service.run(5)  # of two seconds each
+    assert (share(plan, "s1") < shifted + 0.2 / 3) is stays
+    taken["s1"] = 0.6
+    service.run(5)
+    released = any(plan.action is Action.RELEASE for plan in service.plans[30:])
+    assert released is not stays
+
+
 def test_a_cache_is_released_also_where_the_floor_leaves_it_four_requests_a_tick(make_service):
     service = make_service()
     service.arrival_per_s = 60.0

@@ -16,11 +16,17 @@ def reading(t_x_ms, *, rho_fg=0.2, requests=100):
     return Reading(CURVE, t_x_ms, rho_fg, requests, 90.0)
 
 
-def after(times_ms, *, strength=0.6, enough=5.0, part=1.0, **how):
+def after(times_ms, *, strength=0.6, enough=5.0, part=1.0, fewest_intervals=3, **how):
     evidence = 0.0
     for t_x_ms in times_ms:
         evidence = departed(
-            evidence, reading(t_x_ms, **how), strength, model_error=0.2, enough=enough, part=part
+            evidence,
+            reading(t_x_ms, **how),
+            strength,
+            model_error=0.2,
+            enough=enough,
+            part=part,
+            fewest_intervals=fewest_intervals,
         )
     return evidence
 
@@ -42,6 +48,11 @@ def test_two_intervals_are_never_enough_and_three_are():
 def test_the_halves_of_two_intervals_are_never_enough_either():
     assert after([1.0] * 4, part=0.5) == 4.0
     assert after([1.0] * 6, part=0.5) >= 5.0
+
+
+def test_of_what_pauses_for_ten_intervals_eleven_are_enough_and_ten_are_not():
+    assert after([1.0] * 10, fewest_intervals=11) < 5.0 <= after([1.0] * 11, fewest_intervals=11)
+    assert after([1.0] * 20, fewest_intervals=11, part=0.5) < 5.0
 
 
 def test_of_few_requests_it_takes_longer():
