@@ -167,7 +167,13 @@ def engage(
         and beside.intervals >= _LEAST_INTERVALS
         and (far or (settled and (cpu_agrees or agrees is not None)))
     )
-    if sure and far and not settled:
+    # Its own witness may need another interval to be sure of the cache; nothing speaks against it.
+    doubted = (
+        found.cause is Cause.LLC
+        and by_cpu is not None
+        and not (cpu_agrees or by_cpu.exceeds(least))
+    )
+    if sure and far and (doubted or not settled):
         # Far slower than its siblings: load leaves it, whatever the cause.
         blind = _far_slower_finding(policy, look, found, beside, agrees)
         return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
@@ -287,11 +293,11 @@ def _cpu_agrees(
     """Whether its CPU gives less than its siblings' too, ``surely`` so or together with T_x.
 
     The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
-    the CPU is waited for its requests take that much longer, if it is they that wait: T_x has but
-    to say so.
+    the CPU is waited for, or surely makes requests dearer, they take that much longer, if it is
+    they that wait: T_x has but to say so.
     """
-    if cause is Cause.LLC:
-        return _agreeing(policy, beside, by_cpu.excess) is not None
+    if cause is Cause.LLC and _agreeing(policy, beside, by_cpu.excess) is not None:
+        return True
     least, by_t_x = policy.guards.engage_rho_bg, beside.excess
     return surely and by_t_x.mean >= max(least, by_t_x.sd)
 

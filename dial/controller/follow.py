@@ -93,7 +93,7 @@ def follow(
         return _held(contention), contention, suspect
     if reading.percentile is not None and drains(look):
         return _held(contention), contention, suspect
-    gone = _gone(policy, contention, reading, look.looks.interval_s, above=above)
+    gone = _gone(policy, contention, look, reading, above=above)
     # What it was named by is heard before it is held to have gone.
     unheard = contention.symptom is not None and not contention.symptom.latest and not under_load
     if gone >= _enough(policy) and not has_to_stay and not unheard:
@@ -229,20 +229,28 @@ def _enough(policy: Policy) -> float:
     return policy.guards.release_evidence
 
 
-def _part(policy: Policy, interval_s: float) -> float:
-    """Of an interval: a look in the middle of one must not make two of it."""
-    if policy.interval_s is None or interval_s >= _NEARLY_ALL * policy.interval_s:
-        return 1.0  # ticks are some milliseconds early or late
-    return interval_s / policy.interval_s
+def _intervals(policy: Policy, look: Look, reading: Reading) -> float:
+    """How many intervals the reading is of.
+
+    A look in the middle of one must not make two of it; and a T_x that waited for enough requests
+    is of all the intervals that it waited for.
+    """
+    interval_s, requests = look.looks.interval_s, look.window("requests")
+    full_s = policy.interval_s or interval_s
+    # Ticks are some milliseconds early or late.
+    part = 1.0 if interval_s >= _NEARLY_ALL * full_s else interval_s / full_s
+    if reading.percentile is None or not requests:
+        return part
+    return part * max(1.0, look.window("t_x_requests") / requests)
 
 
 def _gone(
-    policy: Policy, contention: Contention, reading: Reading, interval_s: float, *, above: bool
+    policy: Policy, contention: Contention, look: Look, reading: Reading, *, above: bool
 ) -> float:
     """The evidence that the neighbour has gone, after this interval."""
-    part = _part(policy, interval_s)
+    intervals = _intervals(policy, look, reading)
     if policy.strategies.release == "t_x":
-        return 0.0 if above else contention.gone + part
+        return 0.0 if above else contention.gone + min(intervals, 1.0)
     if _shows(contention):
         return 0.0
     # One that takes little is still there; less than this would not have been noticed.
@@ -254,18 +262,18 @@ def _gone(
         strength,
         model_error=policy.tracker.model_error,
         enough=policy.guards.release_evidence,
-        part=part,
-        fewest_intervals=_fewest_intervals(contention.cause, interval_s / part),
+        intervals=intervals,
+        fewest_intervals=_fewest_intervals(policy, contention.cause, look.looks.interval_s),
     )
     # Slower than expected it is less of a neighbour perhaps, but not none.
     return min(gone, contention.gone) if above else gone
 
 
-def _fewest_intervals(cause: Cause, interval_s: float) -> int:
+def _fewest_intervals(policy: Policy, cause: Cause, interval_s: float) -> int:
     """How many have to speak for a neighbour having gone: more than it pauses for."""
     if cause not in _PAUSES:
         return FEWEST_INTERVALS
-    return max(FEWEST_INTERVALS, 1 + round(_LONGEST_PAUSE_S / interval_s))
+    return max(FEWEST_INTERVALS, 1 + round(_LONGEST_PAUSE_S / (policy.interval_s or interval_s)))
 
 
 def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:

@@ -15,10 +15,10 @@ Formula
 
     is summed up and never falls below 0 (Page's test):
 
-        E <- max(0, E + min(l, h p / (n - 1/2))),      gone when E >= h
+        E <- max(0, E + min(l, h k / (n - 1/2))),      gone when E >= h
 
-    where p is 1, or the part of an interval that is looked at, and n the fewest intervals that may
-    be enough.
+    where k is how many intervals the reading is of (a part of one, if one is looked at before it is
+    over), and n the fewest that may be enough.
 
 Regimes
     strong neighbour
@@ -63,7 +63,7 @@ def departed(
     *,
     model_error: float,
     enough: float,
-    part: float = 1.0,
+    intervals: float = 1.0,
     fewest_intervals: int = FEWEST_INTERVALS,
 ) -> float:
     """The evidence after one more interval that the neighbour has gone.
@@ -75,7 +75,7 @@ def departed(
     strength : rho_bg of a neighbour that is still there.
     model_error : standard deviation of ln T_x about Eq. 1, beside sampling.
     enough : h.
-    part : p.
+    intervals : k.
     fewest_intervals : n.
     """
     rho_fg = float(reading.rho_fg)
@@ -84,5 +84,5 @@ def departed(
     error = math.hypot(float(reading.error(strength)), model_error)
     seen = math.log(max(float(reading.t_x_ms), LEAST_T_X_MS))
     likelier = (still - gone) * (0.5 * (gone + still) - seen) / error**2
-    most_at_once = enough * part / (fewest_intervals - 0.5)
+    most_at_once = enough * intervals / (fewest_intervals - 0.5)
     return max(0.0, evidence + min(likelier, most_at_once))

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dial.controller.siblings import Comparison, Siblings
 from dial.controller.state import State
 from dial.controller.step import step
 from dial.estimator import RhoBg
@@ -327,6 +328,25 @@ def test_a_neighbour_in_the_cache_may_pause_for_ten_seconds_and_load_stays_away(
     assert released is not stays
 
 
+def test_a_t_x_that_waited_for_requests_speaks_of_all_the_time_that_it_waited(service):
+    """Of two seconds each the fifth interval and the sixth are beyond ten seconds."""
+    service.run(20)
+    service.state, plan = far_slower(service, cores_waited_a_core_used=0.55)
+    assert verdict(plan, "s1").cause is Cause.UNKNOWN
+    service.weights |= dict(plan.changes)
+    service.rho_bg.clear()
+    for tick in range(6):
+        assert "s1" in service.state.backends.contentions
+        seen = service.observe()
+        victim, *others = seen.backends
+        window = replace(victim.window, t_x_requests=2 * victim.window.requests)
+        if tick % 2 == 0:
+            window = replace(window, t_x_ms=NoData("too few requests; 20 are needed"))
+        seen = replace(seen, backends=(replace(victim, window=window), *others))
+        service.state, _ = step(service.policy, service.state, seen)
+    assert "s1" not in service.state.backends.contentions
+
+
 def test_a_cache_is_released_also_where_the_floor_leaves_it_four_requests_a_tick(make_service):
     service = make_service()
     service.arrival_per_s = 60.0
@@ -523,6 +543,55 @@ def test_dearer_requests_that_take_no_longer_than_the_siblings_move_no_load(serv
         plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
         assert plan.changes == ()
     assert verdict(plan, "s1").cause is Cause.NONE
+
+
+NOBODY = RhoBg(0.0, 0.0)
+
+
+def compared(monkeypatch, *, t_x, cpu_time, siblings=NOBODY):
+    """Let both witnesses say of s1 beside its siblings what they are told to."""
+    of_t_x, of_cpu_time = Comparison(t_x, NOBODY, 2), Comparison(cpu_time, siblings, 2)
+    monkeypatch.setattr(Siblings, "by_t_x", lambda _, row: of_t_x)
+    monkeypatch.setattr(Siblings, "by_cpu_time", lambda _, row: of_cpu_time)
+    monkeypatch.setattr(Siblings, "by_rate", lambda _, row: NoData("nothing is said"))
+
+
+@pytest.mark.parametrize(
+    ("t_x", "cpu_sd", "found"),
+    [
+        (RhoBg(0.3, 0.2), 0.11, Cause.LLC),
+        (RhoBg(0.3, 0.2), 0.13, Cause.NONE),
+        (RhoBg(0.3, 0.4), 0.11, Cause.NONE),
+        (RhoBg(0.1, 0.05), 0.11, Cause.NONE),
+    ],
+    ids=["surely", "not-surely-dearer", "t_x-by-chance", "hardly-slower"],
+)
+def test_where_requests_surely_are_dearer_they_have_but_to_be_slower(
+    service, monkeypatch, t_x, cpu_sd, found
+):
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.6
+    service.run()
+    compared(monkeypatch, t_x=t_x, cpu_time=RhoBg(0.45, cpu_sd))
+    assert verdict(service.run(), "s1").cause is found
+
+
+@pytest.mark.parametrize(
+    ("siblings", "found"),
+    [(RhoBg(0.0, 0.1), Cause.UNKNOWN), (RhoBg(0.2, 0.1), Cause.LOAD)],
+    ids=["alone", "as-dear-as-the-siblings"],
+)
+def test_load_leaves_who_is_far_slower_before_its_requests_surely_are_dearer(
+    service, monkeypatch, siblings, found
+):
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.6
+    service.run()
+    far = RhoBg(0.6, 0.1)
+    compared(monkeypatch, t_x=far, cpu_time=RhoBg(0.3, 0.2), siblings=siblings)
+    plan = service.run()
+    assert verdict(plan, "s1").cause is found
+    assert (plan.action is Action.SHIFT) is (found is Cause.UNKNOWN)
 
 
 def test_requests_that_are_dearer_for_good_become_the_usual_ones(make_service):

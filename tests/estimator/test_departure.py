@@ -16,7 +16,7 @@ def reading(t_x_ms, *, rho_fg=0.2, requests=100):
     return Reading(CURVE, t_x_ms, rho_fg, requests, 90.0)
 
 
-def after(times_ms, *, strength=0.6, enough=5.0, part=1.0, fewest_intervals=3, **how):
+def after(times_ms, *, strength=0.6, enough=5.0, intervals=1.0, fewest_intervals=3, **how):
     evidence = 0.0
     for t_x_ms in times_ms:
         evidence = departed(
@@ -25,7 +25,7 @@ def after(times_ms, *, strength=0.6, enough=5.0, part=1.0, fewest_intervals=3, *
             strength,
             model_error=0.2,
             enough=enough,
-            part=part,
+            intervals=intervals,
             fewest_intervals=fewest_intervals,
         )
     return evidence
@@ -46,13 +46,15 @@ def test_two_intervals_are_never_enough_and_three_are():
 
 
 def test_the_halves_of_two_intervals_are_never_enough_either():
-    assert after([1.0] * 4, part=0.5) == 4.0
-    assert after([1.0] * 6, part=0.5) >= 5.0
+    assert after([1.0] * 4, intervals=0.5) == 4.0
+    assert after([1.0] * 6, intervals=0.5) >= 5.0
 
 
 def test_of_what_pauses_for_ten_intervals_eleven_are_enough_and_ten_are_not():
     assert after([1.0] * 10, fewest_intervals=11) < 5.0 <= after([1.0] * 11, fewest_intervals=11)
-    assert after([1.0] * 20, fewest_intervals=11, part=0.5) < 5.0
+    assert after([1.0] * 20, fewest_intervals=11, intervals=0.5) < 5.0
+    assert after([1.0] * 5, fewest_intervals=11, intervals=2.0) < 5.0
+    assert after([1.0] * 6, fewest_intervals=11, intervals=2.0) >= 5.0
 
 
 def test_of_few_requests_it_takes_longer():
