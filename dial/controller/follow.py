@@ -99,14 +99,17 @@ def follow(
     if gone >= _enough(policy) and not has_to_stay and not unheard:
         return _ended(contention), None, suspect
     rho_bg = _refine(policy, contention.rho_bg, reading)
-    may_pause = has_to_stay or (contention.cause in _PAUSES and gone > 0.0)
-    if may_pause and rho_bg.mean < contention.rho_bg.mean:
-        # Gone for a moment only, perhaps: load stays away as from one that is there.
+    if has_to_stay and rho_bg.mean < contention.rho_bg.mean:
+        # It has only gone for a moment before: load stays away as from one that is there.
         rho_bg = contention.rho_bg
+    in_use = _in_use(policy, contention, rho_bg)
+    if contention.cause in _PAUSES and gone > 0.0:
+        # Gone for a moment only, perhaps: load does not come back for what is estimated meanwhile.
+        in_use = max(in_use, contention.in_use)
     contention = replace(
         contention,
         rho_bg=rho_bg,
-        in_use=max(_in_use(policy, contention, rho_bg), look.asked),
+        in_use=max(in_use, look.asked),
         gone=min(gone, _enough(policy)),
         read_tick=tick,
     )
@@ -254,7 +257,8 @@ def _gone(
     if _shows(contention):
         return 0.0
     # One that takes little is still there; less than this would not have been noticed.
-    now = contention.rho_bg.value if contention.symptom is None else contention.in_use
+    lasts = contention.symptom is not None or contention.cause in _PAUSES
+    now = contention.in_use if lasts else contention.rho_bg.value
     strength = max(now, policy.guards.engage_rho_bg)
     gone = departed(
         contention.gone,
