@@ -102,14 +102,10 @@ def follow(
     if has_to_stay and rho_bg.mean < contention.rho_bg.mean:
         # It has only gone for a moment before: load stays away as from one that is there.
         rho_bg = contention.rho_bg
-    in_use = _in_use(policy, contention, rho_bg)
-    if contention.cause in _PAUSES and gone > 0.0:
-        # Gone for a moment only, perhaps: load does not come back for what is estimated meanwhile.
-        in_use = max(in_use, contention.in_use)
     contention = replace(
         contention,
         rho_bg=rho_bg,
-        in_use=max(in_use, look.asked),
+        in_use=max(_in_use(policy, contention, rho_bg, gone), look.asked),
         gone=min(gone, _enough(policy)),
         read_tick=tick,
     )
@@ -232,14 +228,19 @@ def _enough(policy: Policy) -> float:
     return policy.guards.release_evidence
 
 
+def _full_interval_s(policy: Policy, look: Look) -> float:
+    """How long an interval is, were it not looked at before it is over."""
+    return policy.interval_s or look.looks.interval_s
+
+
 def _intervals(policy: Policy, look: Look, reading: Reading) -> float:
     """How many intervals the reading is of.
 
     A look in the middle of one must not make two of it; and a T_x that waited for enough requests
     is of all the intervals that it waited for.
     """
-    interval_s, requests = look.looks.interval_s, look.window("requests")
-    full_s = policy.interval_s or interval_s
+    interval_s, full_s = look.looks.interval_s, _full_interval_s(policy, look)
+    requests = look.window("requests")
     # Ticks are some milliseconds early or late.
     part = 1.0 if interval_s >= _NEARLY_ALL * full_s else interval_s / full_s
     if reading.percentile is None or not requests:
@@ -267,17 +268,17 @@ def _gone(
         model_error=policy.tracker.model_error,
         enough=policy.guards.release_evidence,
         intervals=intervals,
-        fewest_intervals=_fewest_intervals(policy, contention.cause, look.looks.interval_s),
+        fewest_intervals=_fewest_intervals(contention.cause, _full_interval_s(policy, look)),
     )
     # Slower than expected it is less of a neighbour perhaps, but not none.
     return min(gone, contention.gone) if above else gone
 
 
-def _fewest_intervals(policy: Policy, cause: Cause, interval_s: float) -> int:
+def _fewest_intervals(cause: Cause, interval_s: float) -> int:
     """How many have to speak for a neighbour having gone: more than it pauses for."""
     if cause not in _PAUSES:
         return FEWEST_INTERVALS
-    return max(FEWEST_INTERVALS, 1 + round(_LONGEST_PAUSE_S / (policy.interval_s or interval_s)))
+    return max(FEWEST_INTERVALS, 1 + round(_LONGEST_PAUSE_S / interval_s))
 
 
 def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:
@@ -287,8 +288,13 @@ def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:
     return policy.tracker.step(past, reading)
 
 
-def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg) -> float:
-    """Up with the estimate at once; down when it is surely lower, or slowly beside a symptom."""
+def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg, gone: float) -> float:
+    """Up with the estimate at once; down when it is surely lower, or slowly beside a symptom.
+
+    Not at all while the neighbour may only pause: it has gone, or is there as before.
+    """
+    if contention.cause in _PAUSES and gone > 0.0:
+        return max(rho_bg.value, contention.in_use)
     if policy.strategies.estimate == "interval":
         return rho_bg.value
     if contention.symptom is not None:
