@@ -30,9 +30,9 @@ _PAUSES = frozenset({Cause.LLC, Cause.UNKNOWN})
 """Causes of which a neighbour may be there and take nothing for a while; of the unknown it may."""
 
 _LONGEST_PAUSE_S = 10.0
-"""A cache learns whom to keep, and a hypervisor moves cores from one cache to another: beside a
-neighbour that never rested requests cost what they cost in quiet times for 3, 5 and 9 s of 45, in
-three runs, and then twice as much again.  Half-way through the victim has its load, as a probe."""
+"""A hypervisor moves cores from one cache to another: beside a neighbour that never rested requests
+cost what they cost in quiet times for 3, 5 and 9 s of 45, in three runs, and then twice as much
+again.  Half-way through the victim has its load, as a probe."""
 
 _DECAY = 0.001
 """Of rho_bg in a tick, where a symptom says whether the neighbour is there: 0.06 in a minute.
@@ -291,12 +291,13 @@ def _refine(policy: Policy, past: RhoBg, reading: Reading) -> RhoBg:
 def _in_use(policy: Policy, contention: Contention, rho_bg: RhoBg, gone: float) -> float:
     """Up with the estimate at once; down when it is surely lower, or slowly beside a symptom.
 
-    Not at all while the neighbour may only pause: it has gone, or is there as before.
+    Not at all while the neighbour may only pause: it has gone, or is there as before.  The paper
+    knows none of this: it splits load by what it read last.
     """
-    if contention.cause in _PAUSES and gone > 0.0:
-        return max(rho_bg.value, contention.in_use)
     if policy.strategies.estimate == "interval":
         return rho_bg.value
+    if contention.cause in _PAUSES and gone > 0.0:
+        return max(rho_bg.value, contention.in_use)
     if contention.symptom is not None:
         return max(rho_bg.value, contention.in_use - _DECAY)
     surely = min(max(rho_bg.mean + _SURELY * rho_bg.sd, 0.0), 1.0)

@@ -328,6 +328,16 @@ def test_a_neighbour_in_the_cache_may_pause_for_ten_seconds_and_load_stays_away(
     assert released is not stays
 
 
+def test_the_papers_strategy_splits_load_by_each_interval_also_in_a_pause(make_service):
+    service = make_service(strategies={"estimate": "interval"})
+    service.run(20)
+    service.cache_rho_bg["s1"] = 0.6
+    service.run(10)
+    shifted = share(service.plans[-1], "s1")
+    service.cache_rho_bg.clear()
+    assert share(service.run(2), "s1") > shifted + 0.2 / 3
+
+
 def test_a_t_x_that_waited_for_requests_speaks_of_all_the_time_that_it_waited(service):
     """Of two seconds each the fifth interval and the sixth are beyond ten seconds."""
     service.run(20)
