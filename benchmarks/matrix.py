@@ -123,6 +123,10 @@ def contended(blocks: Sequence[BlockResult]) -> dict[str, float | int | None]:
     found: dict[str, float | int | None] = dict(figures.phase_figures(blocks, "contended"))
     latency_ms = figures.together(figures.pieces(blocks, "contended"))
     found["mean_ms"] = round(float(np.mean(latency_ms)), 3) if len(latency_ms) else None
+    apart = [block.apart.worst for block in blocks if block.apart is not None]
+    if apart:
+        # Of the neighbour's time, or of its first seconds, in the worst block.
+        found["cores_apart"] = round(max(apart), 4)
     return found
 
 

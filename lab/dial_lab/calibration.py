@@ -9,10 +9,12 @@ a constant, so that three seconds are enough (some 400 requests).
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from dial.errors import LabError, LabUnquiet
+from dial_lab import one_cache
 from dial_lab.addresses import Address
 from dial_lab.client import Pool
 from dial_lab.processes import Children
@@ -146,14 +148,19 @@ def calibrate(
     if rho_bg is None:
         return Calibration(quiet_rps, quiet_rps)
     at_most_s = seconds + SETTLE_S
-    neighbour = resource.start_neighbour(children, machine, rho_bg, at_most_s, program)
-    try:
-        saturation_rps(address, cost, SETTLE_S)
-        contended_rps = saturation_rps(address, cost, seconds)
-        # A neighbour that could not even start would pass for one that takes nothing.
-        children.check()
-    finally:
-        children.stop(neighbour)
+    with one_cache.watching(children, resource, machine) as watch:
+        neighbour = resource.start_neighbour(children, machine, rho_bg, at_most_s, program)
+        try:
+            saturation_rps(address, cost, SETTLE_S)
+            begin_s = time.monotonic()
+            contended_rps = saturation_rps(address, cost, seconds)
+            end_s = time.monotonic()
+            # A neighbour that could not even start would pass for one that takes nothing.
+            children.check()
+        finally:
+            children.stop(neighbour)
+        if watch is not None:
+            watch.require_together(begin_s, end_s)
     found = Calibration(quiet_rps, contended_rps)
     if resource.slowest_quiet_ns is not None and found.rho_bg < _LEAST_PART * rho_bg:
         raise LabUnquiet(

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import shutil
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from dial_lab import report
-from dial_lab.block import Site, run_block
+from dial_lab.block import Site, run_block, run_undisturbed
 from dial_lab.live import View
 from dial_lab.policies import Policy
 from dial_lab.reaction import Phases
@@ -53,7 +54,9 @@ def tuned(request: Request, site: Site, policy: Policy, directory: Path, view: V
         tried = replace(policy, setting=setting)
         where = directory / f"0-{policy.name}-{setting}"
         # A stream that no round has: what is tuned on the very requests fits their noise.
-        block = run_block(brief, tried, request.rounds + 1, where, view.show)
+        stream = request.rounds + 1
+        attempt = partial(run_block, brief, tried, stream, show=view.show)
+        block = run_undisturbed(attempt, where, view.note)
         latency_ms = report.together(report.pieces([block], "contended"))
         t_x_ms[setting] = report.percentile_ms(latency_ms, request.percentile) or math.inf
     best = min(t_x_ms, key=lambda setting: t_x_ms[setting])

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dial_lab.loadgen import Results
+from dial_lab.one_cache import Apart
 from dial_lab.reaction import Phases, Reaction
 
 BLOCK_S = 5.0
@@ -37,6 +38,9 @@ class BlockResult:
     """``intended_s`` counts from the start of the quiet phase; what is before is warm-up."""
     reaction: Reaction | None
     """``None`` without a controller."""
+    apart: Apart | None = None
+    """For how long a neighbour in the cache had none in common with its victim; ``None`` where the
+    neighbour is none there."""
 
 
 def phase_figures(blocks: Sequence[BlockResult], phase: str) -> dict[str, float | int | None]:
@@ -199,6 +203,12 @@ def policy_figures(blocks: Sequence[BlockResult], rho_bg_true: float | None) -> 
             for r in reactions
         ],
         "generator_late_p99_ms": max(lateness_ms(block.results) for block in blocks),
+        "cores_apart": [
+            None
+            if block.apart is None
+            else [round(block.apart.part, 4), round(block.apart.at_first, 4)]
+            for block in blocks
+        ],
     }
 
 

@@ -19,12 +19,13 @@ from typing import Any
 
 from dial_lab import isolation, report
 from dial_lab.apache import ApacheOnCpu
-from dial_lab.block import Site, run_block, total_s
+from dial_lab.block import Site, run_block, run_undisturbed, total_s
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.guests import under
 from dial_lab.learning import learn, remembering, tuned
 from dial_lab.live import View
 from dial_lab.patience import when_quiet
+from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
@@ -124,13 +125,21 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 for policy in (*order[turn:], *order[:turn]):
                     children.check()
                     where = directory / f"{number + 1}-{policy.name}"
-                    remembers = remembering(site, policy, learnt, where)
-                    block = run_block(remembers, policy, number, where, view.show)
+                    attempt = partial(
+                        _attempt, site=site, policy=policy, stream=number, learnt=learnt, view=view
+                    )
+                    block = run_undisturbed(attempt, where, view.note)
                     blocks[policy.name].append(block)
                     view.note(_summary(block, request.percentile))
         finally:
             os.sched_setaffinity(0, cores)
     return Outcome(document(request, site, by_round, blocks), blocks, directory)
+
+
+def _attempt(
+    where: Path, *, site: Site, policy: Policy, stream: int, learnt: Path | None, view: View
+) -> BlockResult:
+    return run_block(remembering(site, policy, learnt, where), policy, stream, where, view.show)
 
 
 def describe(measured: Sequence[Calibration], site: Site) -> str:

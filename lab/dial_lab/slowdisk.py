@@ -285,8 +285,8 @@ def _say(device: int, answer: bytes | None) -> None:
             raise
 
 
-def _hurry() -> None:
-    """Go before everything else: a disk does not get slow because the balancer is busy."""
+def go_first() -> None:
+    """Let this process run before everything else on its core."""
     try:
         os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(1))
     except PermissionError:  # in a control group without real-time budget, also for root
@@ -308,7 +308,7 @@ def main() -> None:
     parser.add_argument("mount_point", type=Path)
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _end)
-    _hurry()
+    go_first()  # a disk does not get slow because the balancer is busy
     image = os.open(options.image, os.O_RDWR)
     cap = Cap(lambda: float(options.cap.read_text(encoding="ascii")))
     disk = Disk(image, Server(options.bytes_per_s), cap, options.neighbour_from)

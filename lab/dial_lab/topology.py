@@ -147,6 +147,11 @@ class Machine:
         """The control group of the neighbour."""
         return f"{self.group}/bg"
 
+    @property
+    def other_cores(self) -> tuple[int, ...]:
+        """Those of the lab's own process without the machine's, ascending."""
+        return tuple(sorted(os.sched_getaffinity(0) - {self.core}))
+
     def build(self) -> None:
         """Make the groups.  The order matters: see the module's text."""
         self.cgroups.create(self.group)

@@ -102,6 +102,7 @@ def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
     monkeypatch.setattr(calibration, "saturation_rps", lambda *_: next(rps))
     monkeypatch.setattr(type(LLC), "start_neighbour", lambda *_: None)
     monkeypatch.setattr(Children, "stop", lambda *_: None)
+    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext())
     machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
     expected = (
         pytest.raises(

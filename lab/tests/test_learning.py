@@ -66,7 +66,7 @@ def test_the_best_setting_is_looked_for_with_requests_that_no_round_has(
     t90_ms = {"0.05": 50.0, "0.1": 20.0, "0.2": 10.0, "0.3": 15.0, "0.4": 30.0}
     streams = set()
 
-    def run_block(site, tried, stream, *_):
+    def run_block(site, tried, stream, *_, show):
         streams.add(stream)
         assert site.phases == Phases(0.0, 15.0, 0.0)
         return block(tried, site.phases, latency_ms=t90_ms[tried.setting])

@@ -34,12 +34,11 @@ saturation (and at a third of it), ns of CPU time a load:
 
 On another such computer a set of 3 to 4 MiB was in one of two states beside ``--cache``: in use
 without a pause it was lost (60 to 118 ns), or kept as if nobody were there (16), for seconds at a
-time, as a cache does that learns whom to keep.  A run in which the victim was left alone for 10 s
-of 45 says nothing of a controller, which rightly took back what it had done.  So who visits in a
-run is ``stress-ng --memrate``, which reads and writes 28 MiB from end to end in turn; the data sets
-were recorded beside ``--cache``.  It takes the more surely the larger the set is, and so do all the
-others outside.  Told 0.7, three times each, it took of the victim in saturation (and of one at a
-sixth of its load):
+time.  A run in which the victim was left alone for 10 s of 45 says nothing of a controller, which
+rightly took back what it had done.  So who visits in a run is ``stress-ng --memrate``, which reads
+and writes 28 MiB from end to end in turn; the data sets were recorded beside ``--cache``.  It takes
+the more surely the larger the set is, and so do all the others outside.  Told 0.7, three times
+each, it took of the victim in saturation (and of one at a sixth of its load):
 
     ========  ===================  =======================  ===============================
     set, KiB  alone, ns            beside, ns               rho_bg
@@ -53,9 +52,9 @@ sixth of its load):
 In runs of the lab the larger sets were no gain: with nobody started P90 was 14 to 37 ms instead of
 11 to 17, and of what the neighbour was told it took 0.83, 0.69, 0.5, 0.27 and nothing.
 
-(What looked the same was seen once: for 7 s of an idle minute the round trip of a line between
-the two cores took 315 ns instead of 50 to 77, so that they cannot have had a cache in common; a
-hypervisor may put virtual cores where it likes.)
+It was no program's doing, though.  A hypervisor moves virtual cores, and while these two are at
+different last levels there is no neighbour (:mod:`dial_lab.one_cache`, which has the figures).
+That is watched, and a block in which it was so for long is run again.
 
 Streams (triad) take less, 24 to 56 ns at 3072 and 3584; a large sort, random reads and writes of
 64 MiB, a transposition, compression or ``sort`` of a file next to nothing: told 0.55 to 0.65, a
@@ -79,7 +78,6 @@ it waited on the victim's core.)
 
 from __future__ import annotations
 
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -243,7 +241,7 @@ class LlcResource:
             If there is no core for a neighbour, or the cache is in use by others.
         """
         victim, *siblings = machines
-        if not _other_cores(victim):
+        if not victim.other_cores:
             raise LabError("llc: the neighbour needs a core beside the machines'; there is one")
         with vms(machines) as places:
             addresses = {name: vm.address for name, vm in places.items()}
@@ -307,14 +305,9 @@ class LlcResource:
         return children.start(
             f"neighbour-{machine.name}",
             argv,
-            cores=_other_cores(machine)[-1:],
+            cores=machine.other_cores[-1:],
             join=machine.cgroups.procs_files(_NEIGHBOUR),
         )
-
-
-def _other_cores(machine: Machine) -> list[int]:
-    """Those of the lab's own process, without the machine's."""
-    return sorted(os.sched_getaffinity(0) - {machine.core})
 
 
 LLC = LlcResource()

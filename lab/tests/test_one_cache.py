@@ -1,0 +1,197 @@
+"""Whether two cores have a cache in common, and what becomes of blocks in which they had none."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pytest
+
+from dial.errors import LabError, LabUnquiet
+from dial_lab import calibration, one_cache
+from dial_lab.addresses import Address
+from dial_lab.block import run_undisturbed
+from dial_lab.cgroups import Cgroups
+from dial_lab.loadgen import Results
+from dial_lab.one_cache import APART_NS, Apart, Watch, apart
+from dial_lab.processes import Children
+from dial_lab.reaction import Phases
+from dial_lab.report import BlockResult, policy_figures
+from dial_lab.resources import CPU
+from dial_lab.resources.llc import LLC
+from dial_lab.topology import Machine
+
+NEAR, FAR = 15.0, 120.0
+
+
+def each_half_second(*ways_ns: float) -> list[tuple[float, float]]:
+    return [(0.5 * number, ns) for number, ns in enumerate(ways_ns)]
+
+
+def test_the_time_apart_lasts_from_a_far_line_to_the_next_near_one() -> None:
+    ways = each_half_second(NEAR, NEAR, FAR, FAR, *[NEAR] * 11, FAR, *[NEAR] * 4)
+    # 1.0 to 2.0 and 7.5 to 8.0 of 10 s, the former of the first 5 s.
+    assert apart(ways, 0.0, 10.0) == Apart(0.15, 0.2)
+
+
+def test_the_last_of_the_time_apart_lasts_to_the_end() -> None:
+    assert apart(each_half_second(NEAR, NEAR, NEAR, FAR), 0.0, 2.0) == Apart(0.25, 0.25)
+
+
+def test_what_was_before_and_after_does_not_count() -> None:
+    assert apart(each_half_second(FAR, FAR, NEAR, NEAR, FAR), 1.0, 2.0) == Apart(0.0, 0.0)
+
+
+def test_a_line_is_far_from_the_threshold_on() -> None:
+    assert apart([(0.0, APART_NS)], 0.0, 1.0).part == 1.0
+    assert apart([(0.0, APART_NS - 0.1)], 0.0, 1.0).part == 0.0
+
+
+@pytest.mark.parametrize(
+    "moments_s",
+    [(), (0.0,), (0.0, 0.5, 1.0), (3.0, 3.5, 4.0, 4.5), (0.0, 0.5, 3.0, 3.5, 4.0)],
+    ids=["never", "once", "until-it-ended", "too-late", "with-a-gap"],
+)
+def test_time_in_which_nothing_was_measured_is_refused(moments_s: tuple[float, ...]) -> None:
+    with pytest.raises(LabError, match="was not measured all the time"):
+        apart([(at_s, NEAR) for at_s in moments_s], 0.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("found", "much"),
+    [(Apart(0.1, 0.1), False), (Apart(0.11, 0.0), True), (Apart(0.05, 0.2), True)],
+)
+def test_a_neighbour_may_be_away_for_a_tenth_of_its_time_and_of_its_first_seconds(
+    found: Apart, much: bool
+) -> None:
+    assert found.much is much
+
+
+def test_a_watch_reads_what_its_program_wrote_but_for_a_line_that_is_half_there(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "cores.txt"
+    out.write_text("10.000 12.5\n10.250 118.0\n10.500 11.0\n10.7", encoding="ascii")
+    watch = Watch(out)
+    assert watch.apart(10.0, 12.5) == Apart(pytest.approx(0.1), pytest.approx(0.1))
+    watch.require_together(10.0, 12.5)
+    with pytest.raises(LabUnquiet, match="for 25% of the neighbour's time and 25% of its first"):
+        watch.require_together(10.0, 11.0)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cores are needed")
+@pytest.mark.skipif(os.geteuid() != 0, reason="coming first on a core takes root")
+def test_a_line_takes_some_nanoseconds_from_core_to_core(tmp_path: Path) -> None:
+    machine = Machine("s1", max(os.sched_getaffinity(0)), Cgroups(tmp_path, False, ()))
+    out = tmp_path / f"cores-{machine.other_cores[-1]}-{machine.core}.txt"
+
+    def ways_ns() -> list[float]:
+        return [float(line.split()[1]) for line in out.read_text().split("\n")[:-1]]
+
+    with Children(tmp_path) as children, one_cache.watching(children, LLC, machine) as watch:
+        assert watch is not None
+        until_s = time.monotonic() + 60.0
+        while len(ways_ns()) < 4 and time.monotonic() < until_s:
+            children.check()
+            time.sleep(0.1)
+    # Of two threads of one core it is next to nothing, by chance less; 2 us are no cache's.
+    assert len(ways_ns()) >= 4
+    assert -20.0 < median(ways_ns()) < 2000.0
+
+
+def test_where_the_neighbour_is_on_its_victims_core_nothing_is_watched(tmp_path: Path) -> None:
+    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()))
+    with Children(tmp_path) as children, one_cache.watching(children, CPU, machine) as watch:
+        assert watch is None
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_calibration_beside_a_neighbour_at_another_cache_is_refused(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Elsewhere(Watch):
+        def apart(self, begin_s: float, end_s: float) -> Apart:
+            return Apart(0.4, 0.4)
+
+    rps = iter([130.0, 130.0, 70.0])
+    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: next(rps))
+    monkeypatch.setattr(type(LLC), "start_neighbour", lambda *_: None)
+    monkeypatch.setattr(Children, "stop", lambda *_: None)
+    watched = nullcontext(Elsewhere(tmp_path / "none"))
+    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: watched)
+    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    with pytest.raises(LabUnquiet, match="for 40% of the neighbour's time"):
+        calibration.calibrate(Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=0.7)
+
+
+def block(apart: Apart | None) -> BlockResult:
+    count = np.zeros(0, dtype=np.int16)
+    nothing = Results(np.zeros(0), np.zeros(0), np.zeros(0), count, count, ("s1",))
+    return BlockResult("dial", Phases(1.0, 1.0, 1.0), nothing, None, apart)
+
+
+class Blocks:
+    """Blocks of which these were found; each leaves a file that says which it is."""
+
+    def __init__(self, *found: Apart | None) -> None:
+        self._found = iter(found)
+        self.run = 0
+
+    def __call__(self, directory: Path) -> BlockResult:
+        directory.mkdir()
+        (directory / "number").write_text(str(self.run))
+        self.run += 1
+        return block(next(self._found))
+
+
+def test_a_block_beside_a_neighbour_that_is_there_is_run_once(tmp_path: Path) -> None:
+    blocks = Blocks(Apart(0.02, 0.1))
+    notes: list[str] = []
+    assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.02, 0.1)
+    assert (blocks.run, notes) == (1, [])
+
+
+def test_a_block_of_which_nobody_watched_the_cache_is_run_once(tmp_path: Path) -> None:
+    blocks = Blocks(None)
+    assert run_undisturbed(blocks, tmp_path / "1-dial", [].append).apart is None
+    assert blocks.run == 1
+
+
+def test_a_block_whose_neighbour_was_elsewhere_is_run_again_and_kept_beside_it(
+    tmp_path: Path,
+) -> None:
+    blocks = Blocks(Apart(0.4, 0.3), Apart(0.0, 0.0))
+    notes: list[str] = []
+    assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.0, 0.0)
+    assert (tmp_path / "1-dial" / "number").read_text() == "1"
+    assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
+    assert len(notes) == 1
+    assert "for 40% of the neighbour's time and 30% of its first 5 s" in notes[0]
+
+
+def test_where_the_cores_stay_apart_the_least_disturbed_block_counts(tmp_path: Path) -> None:
+    found = (Apart(0.5, 0.0), Apart(0.4, 0.0), Apart(0.2, 0.1), Apart(0.05, 0.9), Apart(0.6, 0.0))
+    blocks = Blocks(*found, None)
+    notes: list[str] = []
+    assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.2, 0.1)
+    assert blocks.run == 5
+    assert (tmp_path / "1-dial" / "number").read_text() == "2"
+    assert notes[-1].endswith("it counts, there was none better")
+
+
+def test_a_block_of_a_run_before_that_was_kept_in_the_same_place_is_replaced(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "1-dial-apart-1").mkdir()
+    (tmp_path / "1-dial-apart-1" / "number").write_text("old")
+    run_undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", [].append)
+    assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
+
+
+def test_the_report_says_for_how_long_the_cores_were_apart() -> None:
+    figures = policy_figures([block(Apart(0.03, 0.1)), block(None)], 0.5)
+    assert figures["cores_apart"] == [[0.03, 0.1], None]
