@@ -204,17 +204,15 @@ def run_undisturbed(
         Is told of each block that does not count.
     """
     tried: list[tuple[float, BlockResult, Path]] = []
-    while True:
+    for number in range(1, _TRIES + 1):
         block = run(directory)
         if block.apart is None or not block.apart.much:
             return block
-        elsewhere = directory.with_name(f"{directory.name}-apart-{len(tried) + 1}")
+        elsewhere = directory.with_name(f"{directory.name}-apart-{number}")
         shutil.rmtree(elsewhere, ignore_errors=True)  # of a run before, kept in the same place
         directory.rename(elsewhere)
         tried.append((block.apart.worst, block, elsewhere))
-        if len(tried) == _TRIES:
-            break
-        note(f"{block.policy}: {block.apart}; it is run again")
+        note(f"{block.policy}: {block.apart}; it does not count ({number} of {_TRIES} tries)")
     _, block, where = min(tried, key=lambda each: each[0])
     where.rename(directory)
     note(f"{block.policy}: {block.apart}; it counts, there was none better")
