@@ -8,6 +8,7 @@ before that is known.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from dial.classifier import OF_THE_LOG, Path, Symptom, leaf, own, symptom_of
@@ -25,6 +26,12 @@ _LEAST_INTERVALS = 2
 _AGREES_DEVIATIONS = 2.0
 """By how many standard errors each of two witnesses has to speak for it where the other is sure:
 alone it would be chance in one of forty comparisons."""
+
+_SPEAKS_DEVIATIONS = 1.5
+_TOGETHER_DEVIATIONS = 5.5
+"""By how many standard errors each of three witnesses has to speak for it, and all of them together
+(the root of the sum of squares), for one interval to be enough.  Were they independent that would
+be chance in one of some ten million; heavy requests show by all three."""
 
 _SHOWN_BY_THEIR_READING = frozenset({Cause.NET, Cause.LLC})
 """Causes that have no symptom beside what rho_bg is estimated from.  Of the cache that is the CPU
@@ -127,7 +134,8 @@ def engage(
     suspicious interval before too, by something newer or by a witness that is sure, or one that is
     measured inside the VM.  What is expected is exceeded by chance or by load of one's own as well,
     and then the class is whatever the noise of that interval looks like; it rarely looks the same
-    twice.
+    twice.  One interval is enough where all that can tell of it says the same: T_x, the balancer's
+    choice, and the CPU of the VM by which the class is told.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -149,23 +157,31 @@ def engage(
         told = found.cause is Cause.UNKNOWN or found.cause.is_own_doing
         cause = found.cause if suspicion.detected and told else Cause.NONE
         return _without_load_moved(found, cause, beside.reason), None
-    agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
+    by_rate = siblings.by_rate(look.row)
+    agrees = _agreeing(policy, beside, by_rate)
     far = _far_slower(policy, beside, agrees)
     least = policy.guards.engage_rho_bg
     by_cpu = _by_cpu(found.cause, siblings, look.row)
     surely = by_cpu is not None and by_cpu.exceeds(least, alone=True)
-    cpu_agrees = by_cpu is not None and _cpu_agrees(
-        policy, found.cause, beside, by_cpu, surely=surely
+    at_once = by_cpu is not None and _all_agree(policy, beside, by_rate, by_cpu)
+    cpu_agrees = at_once or (
+        by_cpu is not None and _cpu_agrees(policy, found.cause, beside, by_cpu, surely=surely)
     )
     # What is measured inside the VM need not look the same twice.
-    settled = found.cause.is_own_doing or _looks_the_same(
-        policy, look, found, suspicion.before, surely=surely
+    settled = (
+        at_once
+        or found.cause.is_own_doing
+        or _looks_the_same(policy, look, found, suspicion.before, surely=surely)
     )
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
-    sure = suspicion.detected or (
-        suspicion.likely
-        and beside.intervals >= _LEAST_INTERVALS
-        and (far or (settled and (cpu_agrees or agrees is not None)))
+    sure = (
+        at_once
+        or suspicion.detected
+        or (
+            suspicion.likely
+            and beside.intervals >= _LEAST_INTERVALS
+            and (far or (settled and (cpu_agrees or agrees is not None)))
+        )
     )
     # Its own witness may need another interval to be sure of the cache; nothing speaks against it.
     doubted = (
@@ -274,6 +290,24 @@ def _agreeing(policy: Policy, beside: Comparison, other: RhoBg | NoData) -> RhoB
     agree = all(one.mean >= max(least, _AGREES_DEVIATIONS * one.sd) for one in both)
     sure = any(one.mean >= SURE_ALONE_DEVIATIONS * one.sd for one in both)
     return other if agree and sure else None
+
+
+def _all_agree(
+    policy: Policy, beside: Comparison, by_rate: RhoBg | NoData, by_cpu: Comparison
+) -> bool:
+    """Whether T_x, the balancer's choice and the CPU say it, and are sure of it together.
+
+    They are measured at three places, so that what ails one of these is not taken for a neighbour:
+    a pause of the balancer, an agent that is late, a server that refuses connections.
+    """
+    if isinstance(by_rate, NoData):
+        return False
+    three = (beside.excess, by_rate, by_cpu.excess)
+    if min(one.mean for one in three) < policy.guards.engage_rho_bg:
+        return False
+    deviations = [one.deviations for one in three]
+    sure = math.hypot(*deviations) >= _TOGETHER_DEVIATIONS
+    return sure and min(deviations) >= _SPEAKS_DEVIATIONS
 
 
 def _by_cpu(cause: Cause, siblings: Siblings, row: int) -> Comparison | None:

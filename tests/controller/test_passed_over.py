@@ -182,10 +182,54 @@ def test_the_same_sample_names_it_twice_where_the_cpu_is_surely_waited_for(make_
     """It says so by more than T_x, which is slow again."""
     service = make_service(meaning=LEASTCONN, arrival_per_s=120.0)
     assert set(run(service, 21)) == {Action.HOLD}
-    service.rho_bg["s1"], service.given["s1"] = 0.35, 0.68
+    service.rho_bg["s1"], service.given["s1"] = 0.4, 0.85
     for plan in again(service):
         assert plan.action is Action.SHIFT
         assert plan.backends[0].verdict.cause is Cause.CPU
+
+
+@pytest.fixture
+def busy(make_service):
+    """Enough requests for one interval of each witness to say something."""
+
+    def make(**world):
+        service = make_service(meaning=LEASTCONN, arrival_per_s=120.0, **world)
+        assert set(run(service, 21)) == {Action.HOLD}
+        return service
+
+    return make
+
+
+def test_one_interval_is_enough_where_all_three_witnesses_say_the_same(busy):
+    service = busy()
+    service.rho_bg["s1"], service.given["s1"] = 0.45, 0.6
+    plan = service.run(1)
+    assert plan.action is Action.SHIFT
+    assert plan.backends[0].verdict.cause is Cause.CPU
+    assert plan.weights["s1"] < 0.8 * plan.weights["s2"]
+
+
+def test_one_interval_is_not_enough_where_the_balancer_chooses_by_weight_alone(make_service):
+    service = make_service(arrival_per_s=120.0)
+    assert set(run(service, 21)) == {Action.HOLD}
+    service.rho_bg["s1"] = 0.45
+    assert run(service, 1) == [Action.HOLD]
+
+
+def test_one_interval_is_not_enough_without_a_word_from_the_vm(busy):
+    service = busy()
+    service.rho_bg["s1"], service.given["s1"] = 0.45, 0.6
+    service.agents_dead = {"s1"}
+    assert run(service, 1) == [Action.HOLD]
+
+
+def test_one_interval_is_not_enough_where_the_cpu_gives_what_it_usually_gives(busy):
+    """A server that has become slow by something else, and is passed over for it."""
+    service = busy()
+    service.given["s1"] = 0.5
+    observation = service.observe({"s1": 6.0})
+    _, plan = step(service.policy, service.state, observation)
+    assert plan.action is Action.HOLD
 
 
 def test_the_time_to_connect_names_a_cause_twice_whatever_the_sample(after_quiet):
