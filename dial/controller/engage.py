@@ -8,10 +8,10 @@ before that is known.
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dial.classifier import OF_THE_LOG, Path, Symptom, leaf, own, symptom_of
+from dial.controller.agreement import agreement
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look, reading_of, used_part
 from dial.controller.policy import Policy
@@ -26,13 +26,6 @@ _LEAST_INTERVALS = 2
 _AGREES_DEVIATIONS = 2.0
 """By how many standard errors each of two witnesses has to speak for it where the other is sure:
 alone it would be chance in one of forty comparisons."""
-
-_SPEAKS_DEVIATIONS = 1.5
-_TOGETHER_DEVIATIONS = 4.5
-"""By how many standard errors each of three witnesses has to speak for it, and all of them together
-(the root of the sum of squares), for one interval to be enough.  Heavy requests show by all three;
-with costs that are exponential they moved nothing in 40 simulated hours at half and at three
-quarters of the capacity, nor did they with 2.8 of all together."""
 
 _SHOWN_BY_THEIR_READING = frozenset({Cause.NET, Cause.LLC})
 """Causes that have no symptom beside what rho_bg is estimated from.  Of the cache that is the CPU
@@ -135,8 +128,8 @@ def engage(
     suspicious interval before too, by something newer or by a witness that is sure, or one that is
     measured inside the VM.  What is expected is exceeded by chance or by load of one's own as well,
     and then the class is whatever the noise of that interval looks like; it rarely looks the same
-    twice.  One interval is enough where all that can tell of it says the same: T_x, the balancer's
-    choice, and the CPU of the VM by which the class is told.
+    twice.  One interval is enough where all that can tell of it says the same
+    (:mod:`dial.controller.agreement`), but not for one that has come back.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -158,31 +151,61 @@ def engage(
         told = found.cause is Cause.UNKNOWN or found.cause.is_own_doing
         cause = found.cause if suspicion.detected and told else Cause.NONE
         return _without_load_moved(found, cause, beside.reason), None
-    by_rate = siblings.by_rate(look.row)
-    agrees = _agreeing(policy, beside, by_rate)
+    at_once = _at_once(policy, look, found, beside, suspicion, siblings=siblings, tick=tick)
+    if at_once is not None:
+        return at_once
+    return _by_and_by(policy, look, found, beside, suspicion, siblings=siblings, tick=tick)
+
+
+def _at_once(
+    policy: Policy,
+    look: Look,
+    found: Finding,
+    beside: Comparison,
+    suspicion: Suspicion,
+    *,
+    siblings: Siblings,
+    tick: int,
+) -> tuple[Finding, Contention] | None:
+    """What one interval is enough for, if it is."""
+    if isinstance(found.rho_bg, NoData) or found.rho_bg.value < policy.guards.engage_rho_bg:
+        return None
+    agreed = agreement(policy, look, found.cause, beside, siblings)
+    if agreed is None or _is_back(policy, suspicion.release, tick):
+        return None
+    rho_bg = RhoBg(agreed.rho_bg.mean, max(agreed.rho_bg.sd, found.rho_bg.sd))
+    found = replace(found, rho_bg=rho_bg, why=(*found.why, str(agreed)))
+    return found, _contention(policy, suspicion.release, found, rho_bg, tick=tick)
+
+
+def _by_and_by(
+    policy: Policy,
+    look: Look,
+    found: Finding,
+    beside: Comparison,
+    suspicion: Suspicion,
+    *,
+    siblings: Siblings,
+    tick: int,
+) -> tuple[Finding, Contention | None]:
+    """What takes the evidence of several intervals."""
+    agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
     far = _far_slower(policy, beside, agrees)
     least = policy.guards.engage_rho_bg
-    by_cpu = _by_cpu(found.cause, siblings, look.row)
+    by_cpu = siblings.by_cpu(look.row, found.cause)
     surely = by_cpu is not None and by_cpu.exceeds(least, alone=True)
-    at_once = by_cpu is not None and _all_agree(policy, beside, by_rate, by_cpu)
-    cpu_agrees = at_once or (
-        by_cpu is not None and _cpu_agrees(policy, found.cause, beside, by_cpu, surely=surely)
+    cpu_agrees = by_cpu is not None and _cpu_agrees(
+        policy, found.cause, beside, by_cpu, surely=surely
     )
     # What is measured inside the VM need not look the same twice.
-    settled = (
-        at_once
-        or found.cause.is_own_doing
-        or _looks_the_same(policy, look, found, suspicion.before, surely=surely)
+    settled = found.cause.is_own_doing or _looks_the_same(
+        policy, look, found, suspicion.before, surely=surely
     )
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
-    sure = (
-        at_once
-        or suspicion.detected
-        or (
-            suspicion.likely
-            and beside.intervals >= _LEAST_INTERVALS
-            and (far or (settled and (cpu_agrees or agrees is not None)))
-        )
+    sure = suspicion.detected or (
+        suspicion.likely
+        and beside.intervals >= _LEAST_INTERVALS
+        and (far or (settled and (cpu_agrees or agrees is not None)))
     )
     # Its own witness may need another interval to be sure of the cache; nothing speaks against it.
     doubted = (
@@ -293,35 +316,6 @@ def _agreeing(policy: Policy, beside: Comparison, other: RhoBg | NoData) -> RhoB
     return other if agree and sure else None
 
 
-def _all_agree(
-    policy: Policy, beside: Comparison, by_rate: RhoBg | NoData, by_cpu: Comparison
-) -> bool:
-    """Whether T_x, the balancer's choice and the CPU say it, and are sure of it together.
-
-    They are measured at three places, so that what ails one of these is not taken for a neighbour:
-    a pause of the balancer, an agent that is late, a server that refuses connections.
-    """
-    if isinstance(by_rate, NoData):
-        return False
-    three = (beside.excess, by_rate, by_cpu.excess)
-    if min(one.mean for one in three) < policy.guards.engage_rho_bg:
-        return False
-    deviations = [one.deviations for one in three]
-    sure = math.hypot(*deviations) >= _TOGETHER_DEVIATIONS
-    return sure and min(deviations) >= _SPEAKS_DEVIATIONS
-
-
-def _by_cpu(cause: Cause, siblings: Siblings, row: int) -> Comparison | None:
-    """What its CPU gives beside its siblings', where that or the cache is accused.
-
-    ``None`` where that is not known, and where the siblings' gives as little.
-    """
-    if cause not in (Cause.CPU, Cause.LLC):
-        return None
-    by_cpu = siblings.by_cpu_wait(row) if cause is Cause.CPU else siblings.by_cpu_time(row)
-    return None if isinstance(by_cpu, NoData) or by_cpu.shared else by_cpu
-
-
 def _cpu_agrees(
     policy: Policy, cause: Cause, beside: Comparison, by_cpu: Comparison, *, surely: bool
 ) -> bool:
@@ -368,12 +362,15 @@ def _given_less(agrees: RhoBg | None) -> Why:
     return (f"the balancer gives it {1.0 - agrees.mean:.2f} of what it usually gives it",)
 
 
+def _is_back(policy: Policy, release: Release | None, tick: int) -> bool:
+    """Whether the last neighbour has gone so lately that this may be the same one."""
+    return release is not None and tick - release.tick <= policy.guards.return_ticks
+
+
 def _contention(
     policy: Policy, release: Release | None, found: Finding, rho_bg: RhoBg, *, tick: int
 ) -> Contention:
-    returns = 0
-    if release is not None and tick - release.tick <= policy.guards.return_ticks:
-        returns = release.returns + 1
+    returns = release.returns + 1 if release and _is_back(policy, release, tick) else 0
     return Contention(
         found.cause,
         rho_bg,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dial.columns import Bools, Columns, Floats, Ints
+from dial.controller.noise import Noise
 from dial.estimator import SLOWDOWN, Reading, Tracker
 from dial.queueing import MM1
 
@@ -116,10 +117,14 @@ class Witnesses:
     history : of all backends.
     sampling : estimates rho_bg, with the error of sampling alone: Eq. 1's own is the same on all.
     percentile : x of T_x.
+    noise : by how much more they vary than that.
     """
 
-    def __init__(self, history: History, sampling: Tracker, percentile: float) -> None:
+    def __init__(
+        self, history: History, sampling: Tracker, percentile: float, noise: Noise
+    ) -> None:
         self._history = history
+        self.noise = noise
         self._sampling = sampling
         self._percentile = percentile
 
@@ -128,6 +133,7 @@ class Witnesses:
         slow, rho_fg, requests, *_ = self._fields(rows)
         reading = Reading(MM1, slow, rho_fg, requests, self._percentile)
         mean, sd = self._sampling.alone(reading)
+        sd *= self.noise.t_x[rows][..., None]
         return _apparent(mean, sd, np.minimum(reading.relaxations(mean), LONG))
 
     def t_x_speaks(self, rows: Ints) -> Bools:
@@ -141,6 +147,7 @@ class Witnesses:
         _, _, _, slowdown, requests, *_ = self._fields(rows)
         reading = Reading(SLOWDOWN, slowdown, 0.0, requests, percentile=None)
         mean, sd = self._sampling.alone(reading)
+        sd *= self.noise.cpu_time[rows][..., None]
         return _apparent(mean, sd, np.full_like(slowdown, LONG))
 
     def by_cpu_wait(self, rows: Ints) -> Apparent:

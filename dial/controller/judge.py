@@ -20,8 +20,9 @@ from dial.columns import Bools, Floats
 from dial.controller.engage import Suspicion, asked, by_chance, engage, find_cause
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
-from dial.controller.history import WINDOW_INTERVALS, Witnesses
+from dial.controller.history import WINDOW_INTERVALS, History, Witnesses
 from dial.controller.look import Look, Looks, own_utilisation
+from dial.controller.noise import noise
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups, Siblings
 from dial.controller.state import Backends, Contention, Known, Release, Suspect
@@ -51,12 +52,12 @@ def judge(
     contended = np.fromiter(map(contentions.__contains__, names), np.bool_, len(names))
     known, signal = _detect(policy, backends.known, looks, contended, learn=quiet)
     history = known.history.then(looks.read)
-    groups = ControlGroups(names, Witnesses(history, policy.sampling, policy.percentile))
+    groups = ControlGroups(names, _witnesses(policy, known, history))
     short = _cpu_witnesses(policy, looks, groups, where=~contended)
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
-        known, peak = _learn(policy, known, looks, where=signal.calm)
+        known, peak = _learn(policy, known, looks, where=signal.calm, uncontended=~contended)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
@@ -213,8 +214,20 @@ def _cpu_witnesses(policy: Policy, looks: Looks, groups: ControlGroups, where: B
     return found
 
 
-def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:
-    """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too."""
+def _witnesses(policy: Policy, known: Known, history: History) -> Witnesses:
+    """What the last intervals say, each with the errors that it has at that backend."""
+    errors = noise(known.costs, known.cusum, known.curve.usual_rho_fg(), policy.percentile)
+    return Witnesses(history, policy.sampling, policy.percentile, errors)
+
+
+def _learn(
+    policy: Policy, known: Known, looks: Looks, where: Bools, uncontended: Bools
+) -> tuple[Known, Floats]:
+    """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too.
+
+    How much costs vary is learnt of all that are ``uncontended``: without the dear ones they would
+    seem to vary little.
+    """
     memory = policy.memory_intervals
     rate_per_s, t_x_ms = looks.seen.windows["rate_per_s"], looks.seen.windows["t_x_ms"]
     used = looks.utilisation
@@ -226,7 +239,9 @@ def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Kn
     peak = peak_rps(peak_state, looks.configured_rps)
     rho_fg = own_utilisation(rate_per_s, used, peak)
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
+    slowdown, requests = looks.read.slowdown, looks.read.requests
     return known.but(
+        costs=known.costs.learn(slowdown, requests, uncontended, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),
         peak=peak_state,
         curve=known.curve.learn(np.where(where, t_x_ms, np.nan), rho_fg, memory_intervals=memory),

@@ -19,6 +19,7 @@ import numpy as np
 from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, own
 from dial.columns import Bools, Floats, Ints
 from dial.controller.history import Read
+from dial.controller.noise import rate_deviation
 from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.policy import Policy
 from dial.controller.state import Known
@@ -256,7 +257,8 @@ def _by_rate(policy: Policy, known: Known, given: PassedOver | NoData) -> tuple[
     if isinstance(given, NoData):
         nothing = np.full(trusted.size, np.nan)
         return nothing, nothing
-    return given.rho_bg(np.where(trusted, known.rates.mean, np.nan))
+    quiet = np.where(trusted, known.rates.mean, np.nan)
+    return given.rho_bg(quiet, rate_deviation(known.rates, given.sd, given.requests))
 
 
 def _by_cpu_wait(

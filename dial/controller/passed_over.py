@@ -15,9 +15,13 @@ Formula
     (:mod:`dial.detector.cusum`), against the backend's own quiet past: weights and machines that
     differ are normal.  With m the mean of the quiet x, and n requests, a neighbour would take
 
-        rho_bg = 1 - exp(m - x),    sd = exp(m - x) sqrt(1/n + 1/n_siblings)
+        rho_bg = 1 - exp(m - x),    sd = d rho_bg / (x - m)
 
-    the latter of Poisson arrivals, which a policy that evens out stays below.
+    d is the deviation of the quiet x, and that of Poisson arrivals, sqrt(1/n + 1/n_siblings), as
+    far as little is learnt (:mod:`dial.controller.noise`): a policy that evens out stays below the
+    latter where requests cost about the same, and above where they do not.  rho_bg over sd is then
+    what x is over its own deviation: by the derivative at rho_bg 0.6 it would be 1.6 times as much,
+    and heavy requests were sure to be a neighbour.
 
 Regimes
     much load
@@ -48,6 +52,9 @@ from dial.types import NoData, Observation, WeightKind
 _BY_WEIGHT_ALONE = NoData("the balancer gives requests by weight alone")
 _SHIFTED = NoData("load is shifted")
 
+_NOTHING = 1e-9
+"""Of a residual: where its derivative says as much as the difference."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PassedOver(Columns):
@@ -68,18 +75,22 @@ class PassedOver(Columns):
     sd: Floats
     requests: Floats
 
-    def rho_bg(self, quiet: Floats) -> tuple[Floats, Floats]:
+    def rho_bg(self, quiet: Floats, quiet_sd: Floats) -> tuple[Floats, Floats]:
         """What a neighbour takes if the residual is ``quiet`` (n,) without one: mean and sd.
+
+        The ratio of the two is that of the residual to ``quiet_sd`` (n,).
 
         Examples
         --------
         >>> given = PassedOver(np.log([2.0]), sd=np.array([0.2]), requests=np.array([20.0]))
-        >>> mean, sd = given.rho_bg(quiet=np.zeros(1))
-        >>> print(f"{mean[0]:.2f} +- {sd[0]:.2f}")
-        0.50 +- 0.10
+        >>> mean, sd = given.rho_bg(quiet=np.zeros(1), quiet_sd=np.array([0.1]))
+        >>> print(f"{mean[0]:.2f} +- {sd[0]:.3f}")
+        0.50 +- 0.072
         """
-        left = np.exp(quiet - self.residual)
-        return 1.0 - left, left * self.sd
+        more = self.residual - quiet
+        lost = -np.expm1(-more)
+        some = np.abs(more) > _NOTHING
+        return lost, quiet_sd * np.where(some, lost / np.where(some, more, 1.0), 1.0)
 
 
 def passed_over(

@@ -13,7 +13,8 @@ Formula
 
         excess = mean(own) - max(0, lower median over the siblings of their means)
 
-    and sd is its standard error.  A neighbour comes in the middle of an interval: the same over
+    and sd is its standard error: of sampling, or more where that backend varied more in quiet times
+    (:mod:`dial.controller.noise`).  A neighbour comes in the middle of an interval: the same over
     those from the first one on in which the backend was slower at all counts where it is surer.
     With b the least that load is moved for, a backend is slower than its siblings by a neighbour
     worth mentioning when
@@ -55,7 +56,8 @@ Regimes
         Of backends that all are slow the queues wander for many intervals, each its own way: eight
         of them say little more than one.
     strong neighbour
-        Two intervals are enough, as they are for the detector where a backend is far slower.
+        Two intervals are enough, as they are for the detector where a backend is far slower; and
+        one where other witnesses say the same (:mod:`dial.controller.agreement`).
     weak neighbour
         sd falls with the intervals, so that it is found later, not never.
     neighbour after a time in which all were slow
@@ -94,6 +96,7 @@ import numpy as np
 from dial.columns import Bools, Floats, Ints
 from dial.controller import fading
 from dial.controller.history import Apparent, Witnesses
+from dial.controller.noise import Noise
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
 
@@ -167,6 +170,11 @@ class ControlGroups:
     def __init__(self, names: tuple[str, ...], witnesses: Witnesses) -> None:
         self._names = names
         self._witnesses = witnesses
+
+    @property
+    def noise(self) -> Noise:
+        """By how much the errors of T_x and of CPU times are larger than those of sampling."""
+        return self._witnesses.noise
 
     def why_not(self, rows: Ints, intervals: Ints) -> list[NoData | None]:
         """Why each backend cannot be compared with its siblings by T_x, where it cannot."""
@@ -298,6 +306,21 @@ class Siblings:
     def by_cpu_wait(self, row: int) -> Comparison | NoData:
         """The same by the CPU time waited for."""
         return self._likely_by_cpu_wait[row]
+
+    def by_cpu(self, row: int, cause: Cause) -> Comparison | None:
+        """What its CPU gives beside its siblings', where that or the cache is accused.
+
+        ``None`` where that is not known, and where the siblings' gives as little.
+        """
+        if cause not in (Cause.CPU, Cause.LLC):
+            return None
+        found = self.by_cpu_wait(row) if cause is Cause.CPU else self.by_cpu_time(row)
+        return None if isinstance(found, NoData) or found.shared else found
+
+    @property
+    def noise(self) -> Noise:
+        """By how much the errors of T_x and of CPU times are larger than those of sampling."""
+        return self._groups.noise
 
     def by_rate(self, row: int) -> RhoBg | NoData:
         """What the balancer's choice speaks for, since it last was calm."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, TypeVar
 
 import numpy as np
@@ -14,6 +13,7 @@ from dial.classifier import QuietBaseline, Symptom
 from dial.columns import Columns, Ints, from_plain, plain
 from dial.controller.arrivals import Arrivals
 from dial.controller.history import History
+from dial.controller.noise import Costs
 from dial.detector import BandState, CusumState
 from dial.estimator import PeakState, QuietCurve, RhoBg
 from dial.types import Cause
@@ -100,6 +100,8 @@ class Known(Columns):
         The quiet past.
     history
         The last intervals, to compare siblings by.
+    costs
+        How much the CPU time of a request varies.
     uneasy_intervals
         (n,) since all was calm; not more than are compared with siblings.
     """
@@ -111,6 +113,7 @@ class Known(Columns):
     curve: QuietCurve
     peak: PeakState
     history: History
+    costs: Costs
     uneasy_intervals: Ints
 
     @classmethod
@@ -124,11 +127,25 @@ class Known(Columns):
             QuietCurve.blank(n),
             PeakState.blank(n),
             History.blank(n),
+            Costs.blank(n),
             np.zeros(n, np.int64),
         )
 
 
 _NOBODY = Known.blank(0)
+
+
+def _known(found: object) -> Known:
+    """The columns; of what was written before they were learnt, ``costs`` are blank.
+
+    Raises
+    ------
+    ValueError
+        As :func:`dial.columns.from_plain`.
+    """
+    if isinstance(found, dict) and isinstance(rows := found.get("uneasy_intervals"), list):
+        found = {"costs": plain(Costs.blank(len(rows)))} | found
+    return from_plain(_NOBODY, found)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +167,9 @@ class Backends:
     """
 
     names: tuple[str, ...] = ()
-    known: Annotated[
-        Known, PlainValidator(partial(from_plain, _NOBODY)), PlainSerializer(plain)
-    ] = field(default_factory=lambda: _NOBODY)
+    known: Annotated[Known, PlainValidator(_known), PlainSerializer(plain)] = field(
+        default_factory=lambda: _NOBODY
+    )
     contentions: dict[str, Contention] = field(default_factory=dict)
     suspects: dict[str, Suspect] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)

@@ -85,11 +85,6 @@ class RhoBg:
         """The estimate as a fraction of the resource, in [0, 1]."""
         return min(max(self.mean, 0.0), 1.0)
 
-    @property
-    def deviations(self) -> float:
-        """By how many standard deviations the estimate is above 0."""
-        return self.mean / self.sd if self.sd else math.copysign(math.inf, self.mean)
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reading:

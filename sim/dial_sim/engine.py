@@ -63,6 +63,8 @@ class World(NamedTuple):
         float64[n]: a neighbour's time, and what it leaves of the server.
     period, used
         int64[n] and float64[n]: of a quota, the period that was last worked in, and its use.
+    dear
+        float64[2]: the part of requests that cost more than others, and how many times the mean.
     weight
         float64[n].
     key, turn, tree, flying
@@ -87,6 +89,7 @@ class World(NamedTuple):
     left: NDArray[np.float64]
     period: NDArray[np.int64]
     used: NDArray[np.float64]
+    dear: NDArray[np.float64]
     weight: NDArray[np.float64]
     key: NDArray[np.float64]
     turn: NDArray[np.int64]
@@ -105,7 +108,14 @@ class World(NamedTuple):
 
 
 def new_world(
-    servers: int, *, balancers: int, seed: int, kept: int, in_flight: int = 4_000_000
+    servers: int,
+    *,
+    balancers: int,
+    seed: int,
+    kept: int,
+    in_flight: int = 4_000_000,
+    dear_part: float = 0.0,
+    dear_times: float = 1.0,
 ) -> World:
     """An empty service at time 0, all weights 1.
 
@@ -115,6 +125,7 @@ def new_world(
     seed : of everything that is drawn.
     kept : response times kept of one server and interval.
     in_flight : F.
+    dear_part, dear_times : the part of requests that cost more, and how many times the mean.
     """
     leaves = 1 << max(servers - 1, 1).bit_length()
     shape = (balancers, servers)
@@ -128,6 +139,7 @@ def new_world(
         left=np.ones(servers),
         period=np.full(servers, -1, np.int64),
         used=np.zeros(servers),
+        dear=np.array([dear_part, dear_times]),
         weight=np.ones(servers),
         key=np.zeros(shape),
         turn=np.broadcast_to(np.arange(servers), shape).copy(),
@@ -163,6 +175,17 @@ def _uniform(random):
 @njit(cache=True)
 def _exponential(random, mean):
     return -mean * math.log(_uniform(random))
+
+
+@njit(cache=True)
+def _work(world, mean):
+    """Of one request: exponential, about a mean that a part of them exceeds."""
+    part, times = world.dear
+    if part == 0.0:
+        return _exponential(world.random, mean)
+    if _uniform(world.random) < part:
+        return _exponential(world.random, mean * times)
+    return _exponential(world.random, mean * (1.0 - part * times) / (1.0 - part))
 
 
 @njit(cache=True)
@@ -367,7 +390,7 @@ def advance(world, policy, until_s, rate_per_s, work_s, quota, period_s):  # noq
         else:
             server = _choose(world, policy, balancer)
             begin_s = max(now_s, world.free_s[server])
-            work = _exponential(world.random, work_s)
+            work = _work(world, work_s)
             end_s = _finish(world, server, begin_s, work, quota, period_s)
             world.free_s[server] = end_s
             world.sent[server] += 1

@@ -60,6 +60,8 @@ class Scenario:
         Load goes up and down by this part, in a wave of ``length_s``.
     work_s
         Mean work of a request, on a whole server.
+    dear_part, dear_times
+        The part of requests that are dearer than others, and how many times the mean they cost.
     quota, period_s
         Of a server's own time; 0 where it has none.
     length_s, interval_s
@@ -75,6 +77,8 @@ class Scenario:
     rate_per_server: float = 5.0
     swing: float = 0.2
     work_s: float = 0.1
+    dear_part: float = 0.0
+    dear_times: float = 1.0
     quota: float = 0.0
     period_s: float = 0.0
     length_s: float = 3600.0
@@ -142,7 +146,12 @@ def simulate(scenario: Scenario, policy: str) -> Outcome:
     visits = scenario.neighbourhood.draw(scenario.servers, scenario.length_s, scenario.seed)
     mean = scenario.rate_per_server * scenario.interval_s * (1.0 + scenario.swing)
     world = new_world(
-        scenario.servers, balancers=scenario.balancers, seed=scenario.seed, kept=int(8 * mean) + 64
+        scenario.servers,
+        balancers=scenario.balancers,
+        seed=scenario.seed,
+        kept=int(8 * mean) + 64,
+        dear_part=scenario.dear_part,
+        dear_times=scenario.dear_times,
     )
     controller = _Controller(scenario, balancing) if steered else None
     shares: list[NDArray[np.float64]] = []

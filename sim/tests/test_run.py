@@ -48,3 +48,31 @@ def test_every_policy_answers_what_arrives(policy):
     outcome = simulate(replace(SMALL, length_s=300.0, balancers=2), policy)
     # 10 servers of 5 requests/s, 300 s, less those in flight at the end.
     assert outcome.requests == pytest.approx(15_000, rel=0.05)
+
+
+DEAR = Scenario(
+    3,
+    rate_per_server=50.0,
+    work_s=1.0 / 150.0,
+    dear_part=0.02,
+    dear_times=20.0,
+    length_s=1800.0,
+    interval_s=1.0,
+    neighbourhood=Neighbourhood(contended=1e-9),
+)
+"""Nobody comes; one request of fifty costs twenty times the mean."""
+
+
+def test_requests_of_which_some_are_dear_are_no_neighbour_to_speak_of():
+    """Taken for one 65 times an hour, they made P90 twice as long."""
+    even, steered = simulate(DEAR, "roundrobin"), simulate(DEAR, "dial")
+    assert steered.weights_written == 0
+    assert steered.p90_ms == even.p90_ms
+    # Here the mean is what it is told to be.
+    assert even.requests == pytest.approx(3 * 50 * 1800, rel=0.02)
+
+
+def test_least_connections_leave_them_few_moves_for_nothing():
+    steered = simulate(DEAR, "dial+leastconn")
+    # Three weights to and fro, with a probe or two: it was more than 200.
+    assert steered.weights_written <= 40

@@ -23,7 +23,7 @@ format 1.
     more where the siblings are as slow; when few requests were held to be dear for being few; when
     the drained were asked before their neighbour is forgotten; when response times spoke of a
     victim in the cache whose agent is gone; when a neighbour in the cache might pause; and when one
-    interval was enough in which three witnesses say the same.)
+    interval was enough in which three witnesses say the same, with errors of their quiet past.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
     (Recorded anew for the last of these reasons: three witnesses name it in the interval in which

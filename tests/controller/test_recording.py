@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
+from dial.controller.noise import Costs
 from dial.controller.recording import Recorder, Recording
 from dial.controller.replay import replay
 from dial.controller.state import State
@@ -136,6 +137,18 @@ def test_columns_that_are_damaged_are_refused_with_their_name(recorded, damage, 
     path.write_text("".join((json.dumps(document) + "\n", *ticks)))
     with pytest.raises(RecordingError, match=says):
         replay(path)
+
+
+def test_a_recording_of_before_costs_were_learnt_begins_with_none(recorded):
+    path = recorded(max_mib=0.1)
+    header, *ticks = path.read_text().splitlines(keepends=True)
+    there = Recording(path).header.state.backends.known
+    document = json.loads(header)
+    del document["state"]["backends"]["known"]["costs"]
+    path.write_text("".join((json.dumps(document) + "\n", *ticks)))
+    known = Recording(path).header.state.backends.known
+    assert known == there.but(costs=Costs.blank(3))
+    assert there.costs != known.costs
 
 
 def test_a_missing_file_is_named(tmp_path):

@@ -1,0 +1,141 @@
+"""When one interval is enough: where T_x, the balancer's choice and the CPU say the same.
+
+Problem
+    Of one interval T_x says next to nothing, so load moves after two, and each second of waiting is
+    a second of tail.  Two other witnesses are heard in the same interval, and may be sure.
+
+Formula
+    Each witness says what a neighbour would take, r_i with its standard error s_i: T_x beside the
+    siblings (:mod:`dial.controller.siblings`), what the balancer gives it beside the siblings
+    (:mod:`dial.controller.passed_over`), and the CPU beside the siblings, by the time it is waited
+    for where that is accused, or by the CPU time of a request where the cache is.  With b the least
+    that load is moved for, they agree when for all i
+
+        r_i >= b,    z_i = r_i / s_i >= 1.5,    and    sqrt(sum min(z_i, 3.5)^2) >= 4.5.
+
+    What the neighbour takes is then the middle one of the three.  T_x of one interval is off by a
+    half of it; the agent's sample is partly of the time before, and the balancer's choice says too
+    little at little load.
+
+Regimes
+    one witness that is very sure
+        It counts as 3.5, so that the others have to be sure at two: under least connections a
+        server that waits for a database is passed over, and its few requests look dearer.
+    a witness that is silent in this interval
+        What it said before is not asked: without 20 requests there is no T_x, and the balancer's
+        choice says nothing while load is shifted.
+    it is the CPU, and looks like the cache
+        Who waits for a processor pays for it in CPU time too.  Half an interval of such a neighbour
+        would be named for good, so the cache is not accused at once where the CPU is waited for.
+    costs that vary much
+        One heavy request shows by all three: where the CPU time of a request varies by much more
+        than its mean (:mod:`dial.controller.noise`), one interval is never enough.
+    it has come back
+        What comes again soon after its release, as a garbage collection does, has to be seen for
+        two intervals like anything else (:func:`dial.controller.engage.engage`).
+
+Source
+    Own.  The three are not independent, and the bounds are not those of a chance: simulated with
+    the controller in the loop, three backends at half and three quarters of their capacity under
+    least connections, exponential costs, they were met in none of 40 hours, nor in 40 more with 2.8
+    of all together.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import median, pstdev
+
+from dial.controller.look import Look
+from dial.controller.noise import Noise
+from dial.controller.policy import Policy
+from dial.controller.siblings import Comparison, Siblings
+from dial.estimator import RhoBg
+from dial.types import Cause, NoData
+
+_LEAST_DEVIATIONS, _MOST_DEVIATIONS = 1.5, 3.5
+"""z_i has to be as much, and counts no more."""
+
+_TOGETHER_DEVIATIONS = 4.5
+"""Three at 2.6; or one at 3.5, and two at 2."""
+
+_FEWEST_INTERVALS = 15.0
+"""In which CPU times were seen; of an exponential cost's variation a third is chance then."""
+
+_MOST_NOISE = 1.5
+"""Of the CPU time of a request over what is assumed.  In the lab, where costs are exponential, it
+was 1.0 to 1.4 before 14 runs, and 1.0 to 2.2 where strangers were in the cache."""
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """What three witnesses of one interval say, as all say that a neighbour is there.
+
+    Attributes
+    ----------
+    by_t_x, by_rate, by_cpu
+        What it would take by each of them.
+    """
+
+    by_t_x: RhoBg
+    by_rate: RhoBg
+    by_cpu: RhoBg
+
+    @property
+    def rho_bg(self) -> RhoBg:
+        """What it takes: the middle one, as unsure as they differ."""
+        three = (self.by_t_x.mean, self.by_rate.mean, self.by_cpu.mean)
+        return RhoBg(median(three), pstdev(three))
+
+    def __str__(self) -> str:
+        return (
+            f"all say so: {self.by_t_x.mean:.2f} by T_x, {self.by_rate.mean:.2f} by the balancer's "
+            f"choice, {self.by_cpu.mean:.2f} by its CPU"
+        )
+
+
+def agreement(
+    policy: Policy, look: Look, cause: Cause, beside: Comparison, siblings: Siblings
+) -> Agreement | None:
+    """The witnesses of an interval, if all of them speak for a neighbour and are sure of it.
+
+    Parameters
+    ----------
+    policy : for the least that load is moved for.
+    look : the backend's interval.
+    cause : its class.
+    beside : the backend beside its siblings by T_x.
+    siblings : what they suffer.
+    """
+    least = policy.guards.engage_rho_bg
+    by_cpu, by_rate = siblings.by_cpu(look.row, cause), siblings.by_rate(look.row)
+    if by_cpu is None or isinstance(by_rate, NoData) or beside.shared:
+        return None
+    if not _speak_now(look, cause) or not _costs_are_alike(siblings.noise, look.row):
+        return None
+    if cause is Cause.LLC and _waits(siblings, look.row, least):
+        return None
+    three = (beside.excess, by_rate, by_cpu.excess)
+    deviations = [one.mean / one.sd for one in three]
+    if min(one.mean for one in three) < least or min(deviations) < _LEAST_DEVIATIONS:
+        return None
+    together = math.hypot(*(min(one, _MOST_DEVIATIONS) for one in deviations))
+    return Agreement(*three) if together >= _TOGETHER_DEVIATIONS else None
+
+
+def _speak_now(look: Look, cause: Cause) -> bool:
+    """Whether all three say anything of this interval."""
+    read = look.looks.read
+    by_cpu = read.wait if cause is Cause.CPU else read.slowdown
+    return not any(math.isnan(one[look.row]) for one in (read.slow, read.rate, by_cpu))
+
+
+def _costs_are_alike(noise: Noise, row: int) -> bool:
+    """Whether it is known that one heavy request does not show by all three."""
+    return bool(noise.intervals[row] >= _FEWEST_INTERVALS and noise.cpu_time[row] <= _MOST_NOISE)
+
+
+def _waits(siblings: Siblings, row: int, least: float) -> bool:
+    by_wait = siblings.by_cpu_wait(row)
+    return not isinstance(by_wait, NoData) and by_wait.excess.mean >= least

@@ -1,0 +1,158 @@
+"""How much more T_x and CPU times vary than by sampling, as a backend's own quiet past has it.
+
+Problem
+    Backends are compared by few requests, with the error that costs would make that vary by about
+    their mean (:mod:`dial.controller.siblings`).  Those of many a service vary more: let one
+    request of fifty cost twenty times as much as the mean.  Its backend is then slow for some
+    seconds, the CPU time of a request is a multiple, and by the errors of sampling both are sure.
+    Simulated so, three backends had 25 and 65 mitigations an hour for nothing (decision 47).
+
+Formula
+    The standard errors of both witnesses are multiplied by
+
+        sqrt(max(1, (p v0 + S) / (p v0 + w v0)))
+
+    with S the fading sum of squared deviations in quiet times, of w intervals, v0 the variance by
+    sampling alone, and p = 30 intervals that are assumed to have had it: of six intervals a
+    variance is off by a half, and half a minute of strangers is no habit.
+
+    T_x: S is the detector's, of its residual (:mod:`dial.detector.cusum`), and v0 that of
+    :func:`dial.queueing.t_x_error` at the usual load.  CPU time of a request: n (s - 1)^2 is summed
+    up, s being that over the expected one and n the requests that it rests on, so that v0 is 1.
+
+Regimes
+    costs that vary by about their mean
+        Both are 1, or little more.
+    one interval far out
+        Counts at most three deviations as they are known: a neighbour's first intervals, which are
+        learnt before load has left it, widen nothing by much.
+    a stranger comes and goes in quiet times
+        What it does to T_x is noise as well: who always has one is slower to see another.
+
+Source
+    Own.  What the balancer gives a backend, and the wait for the CPU, are treated alike where they
+    are read (:mod:`dial.controller.passed_over`, :mod:`dial.controller.look`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from dial.columns import Bools, Columns, Floats
+from dial.detector import CusumState
+from dial.queueing import t_x_error
+
+_ASSUMED_INTERVALS = 30.0
+"""p."""
+
+_ASSUMED_OF_RATES = 10.0
+"""The same of what the balancer gives: Poisson arrivals are what a policy that evens out stays well
+below, so that with more of them it says less than it knows."""
+
+_MOST_DEVIATIONS = 3.0
+"""As the detector's (:mod:`dial.detector.cusum`)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise(Columns):
+    """By how much standard errors are larger than those of sampling, (n,); 1 and more.
+
+    Attributes
+    ----------
+    t_x, cpu_time
+        Of T_x, and of the CPU time of a request.
+    intervals
+        In how many quiet ones CPU times were seen; older ones fade.
+    """
+
+    t_x: Floats
+    cpu_time: Floats
+    intervals: Floats
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Costs(Columns):
+    """How much the CPU time of a request varied in quiet times, (n,).
+
+    Attributes
+    ----------
+    weight
+        Number of intervals, fading.
+    squares
+        Sum of n (s - 1)^2.
+    """
+
+    weight: Floats
+    squares: Floats
+
+    @classmethod
+    def blank(cls, n: int) -> Costs:
+        """Nothing is known of n backends."""
+        return cls(np.zeros(n), np.zeros(n))
+
+    def variation(self) -> Floats:
+        """(n,) of one request, as a part of the mean, squared."""
+        found: Floats = (_ASSUMED_INTERVALS + self.squares) / (_ASSUMED_INTERVALS + self.weight)
+        return found
+
+    def learn(
+        self, slowdown: Floats, requests: Floats, where: Bools, *, memory_intervals: int
+    ) -> Costs:
+        """One more interval.
+
+        Parameters
+        ----------
+        slowdown : (n,) CPU time of a request over the expected one; NaN is not learnt.
+        requests : (n,) how many it rests on.
+        where : (n,) whose interval may be learnt.
+        """
+        fade = 1.0 - 1.0 / memory_intervals
+        square = requests * (slowdown - 1.0) ** 2
+        known = where & ~np.isnan(square)
+        least = np.minimum(square, _MOST_DEVIATIONS**2 * self.variation())
+        return Costs(
+            np.where(known, self.weight * fade + 1.0, self.weight),
+            np.where(known, self.squares * fade + least, self.squares),
+        )
+
+
+def noise(costs: Costs, residual: CusumState, usual_rho_fg: Floats, percentile: float) -> Noise:
+    """The noise of both witnesses.
+
+    Parameters
+    ----------
+    costs : of CPU time.
+    residual : the detector's, of T_x.
+    usual_rho_fg : (n,) the backends' own utilisation that it was learnt at; NaN is none.
+    percentile : x of T_x.
+    """
+    n = np.maximum(residual.requests, 1.0)
+    by_sampling = t_x_error(n, np.nan_to_num(usual_rho_fg), percentile) ** 2
+    # Of w values the mean takes one.
+    weight = np.maximum(residual.weight - 1.0, 0.0)
+    assumed = _ASSUMED_INTERVALS * by_sampling
+    of_t_x = (assumed + residual.m2) / (assumed + weight * by_sampling)
+    return Noise(_larger(of_t_x), _larger(costs.variation()), costs.weight)
+
+
+def rate_deviation(residual: CusumState, by_sampling: Floats, requests: Floats) -> Floats:
+    """(n,) of what the balancer gives: as it was in quiet times, or by sampling at first.
+
+    Parameters
+    ----------
+    residual : what was learnt of its residual (:mod:`dial.controller.passed_over`).
+    by_sampling : (n,) its standard deviation, had the past been like that.
+    requests : (n,) how many the next one rests on; of fewer than usual it is less sure.
+    """
+    weight = np.maximum(residual.weight - 1.0, 0.0)
+    fewer = np.maximum(1.0, residual.requests / np.maximum(requests, 1.0))
+    assumed = _ASSUMED_OF_RATES * by_sampling**2
+    found: Floats = np.sqrt((assumed + residual.m2 * fewer) / (_ASSUMED_OF_RATES + weight))
+    return found
+
+
+def _larger(variance: Floats) -> Floats:
+    found: Floats = np.sqrt(np.maximum(variance, 1.0))
+    return found

@@ -1,0 +1,133 @@
+"""When one interval is enough: what each of three witnesses has to say."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dial.controller.agreement import Agreement, agreement
+from dial.controller.noise import Noise
+from dial.controller.policy import Policy
+from dial.controller.siblings import Comparison
+from dial.estimator import RhoBg
+from dial.types import Cause, NoData
+
+NOBODY = RhoBg(0.0, 0.0)
+HALF = RhoBg(0.5, 0.16)
+"""Three of these are enough: 3.1 standard errors each."""
+
+
+@dataclass
+class Said:
+    """What the witnesses of one backend say, in this interval unless they are ``silent``."""
+
+    t_x: RhoBg = HALF
+    rate: RhoBg | NoData = HALF
+    cpu: RhoBg | None = HALF
+    wait: RhoBg | NoData = NOBODY
+    siblings: RhoBg = NOBODY
+    cost_noise: float = 1.0
+    intervals: float = 60.0
+    silent: set[str] = field(default_factory=set)
+
+    def by_cpu(self, row, cause):
+        return None if self.cpu is None else Comparison(self.cpu, NOBODY)
+
+    def by_rate(self, row):
+        return self.rate
+
+    def by_cpu_wait(self, row):
+        return self.wait if isinstance(self.wait, NoData) else Comparison(self.wait, NOBODY)
+
+    @property
+    def noise(self):
+        one = np.ones(1)
+        return Noise(one, self.cost_noise * one, self.intervals * one)
+
+    def look(self):
+        read = {
+            name: np.array([math.nan if name in self.silent else 0.5])
+            for name in ("slow", "rate", "wait", "slowdown")
+        }
+        return SimpleNamespace(row=0, looks=SimpleNamespace(read=SimpleNamespace(**read)))
+
+
+@pytest.fixture
+def found(policy_source):
+    policy = Policy.of(policy_source)
+
+    def ask(cause: Cause = Cause.CPU, **said: object) -> Agreement | None:
+        what = Said(**said)
+        return agreement(policy, what.look(), cause, Comparison(what.t_x, what.siblings), what)
+
+    return ask
+
+
+@pytest.mark.parametrize("cause", [Cause.CPU, Cause.LLC])
+def test_three_witnesses_that_are_sure_together_are_enough(found, cause):
+    assert found(cause) == Agreement(HALF, HALF, HALF)
+
+
+def test_what_it_takes_is_the_middle_of_the_three_and_as_unsure_as_they_differ():
+    found = Agreement(RhoBg(0.7, 0.2), RhoBg(0.5, 0.1), RhoBg(0.3, 0.1)).rho_bg
+    assert found.mean == 0.5
+    assert found.sd == pytest.approx(math.sqrt((0.04 + 0.0 + 0.04) / 3.0))
+
+
+@pytest.mark.parametrize("who", ["t_x", "rate", "cpu"])
+@pytest.mark.parametrize(
+    "says",
+    [RhoBg(0.19, 0.05), RhoBg(0.5, 0.34), RhoBg(-0.5, 0.1)],
+    ids=["too-little", "by-chance", "the-contrary"],
+)
+def test_each_of_them_has_to_say_so(found, who, says):
+    assert found(**{who: says}) is None
+
+
+@pytest.mark.parametrize("who", ["t_x", "rate", "cpu"])
+def test_one_that_is_very_sure_does_not_speak_for_all(found, who):
+    doubting = {one: RhoBg(0.5, 0.28) for one in ("t_x", "rate", "cpu")}  # 1.8 each
+    assert found(**doubting | {who: RhoBg(0.5, 0.01)}) is None
+    believing = {one: RhoBg(0.5, 0.24) for one in ("t_x", "rate", "cpu")}  # 2.1 each
+    assert found(**believing) is None
+    assert found(**believing | {who: RhoBg(0.5, 0.01)}) is not None
+
+
+@pytest.mark.parametrize(
+    "unheard",
+    [{"rate": NoData("by weight alone")}, {"cpu": None}],
+    ids=["round-robin", "no-agent"],
+)
+def test_two_witnesses_are_not_enough(found, unheard):
+    assert found(**unheard) is None
+
+
+@pytest.mark.parametrize(
+    ("cause", "silent"),
+    [(Cause.CPU, "slow"), (Cause.CPU, "rate"), (Cause.CPU, "wait"), (Cause.LLC, "slowdown")],
+)
+def test_what_was_said_before_this_interval_does_not_count(found, cause, silent):
+    assert found(cause, silent={silent}) is None
+
+
+def test_siblings_that_are_half_as_slow_speak_against_it(found):
+    assert found(siblings=RhoBg(0.26, 0.01)) is None
+
+
+def test_the_cache_is_not_accused_where_the_cpu_is_waited_for(found):
+    assert found(Cause.LLC, wait=RhoBg(0.2, 0.3)) is None
+    assert found(Cause.LLC, wait=NoData("not measured")) is not None
+
+
+def test_where_costs_vary_much_one_heavy_request_would_show_by_all_three(found):
+    assert found(cost_noise=1.4) is not None
+    assert found(cost_noise=1.6) is None
+
+
+def test_how_much_costs_vary_has_to_be_known(found):
+    assert found(intervals=16.0) is not None
+    assert found(intervals=14.0) is None

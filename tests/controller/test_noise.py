@@ -1,0 +1,86 @@
+"""How much more than by sampling T_x and CPU times vary at a backend."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dial.controller.noise import Costs, noise, rate_deviation
+from dial.detector import CusumState
+from dial.queueing import t_x_error
+
+EVERYBODY = np.ones(1, np.bool_)
+
+
+def costs(slowdowns, requests=100.0):
+    found = Costs.blank(1)
+    for slowdown in slowdowns:
+        found = found.learn(
+            np.array([slowdown]), np.array([requests]), EVERYBODY, memory_intervals=10**9
+        )
+    return found
+
+
+def residual(weight, variance, requests=100.0):
+    """A detector that has learnt as many intervals of this variance."""
+    one = CusumState.blank(1)
+    return one.but(
+        weight=np.array([weight]),
+        m2=np.array([variance * max(weight - 1.0, 0.0)]),
+        requests=np.array([requests]),
+    )
+
+
+def noise_of(found=None, seen=None, rho_fg=0.5):
+    of = noise(found or Costs.blank(1), seen or residual(0.0, 0.0), np.array([rho_fg]), 90.0)
+    return float(of.t_x[0]), float(of.cpu_time[0])
+
+
+def test_nothing_is_known_at_first_so_errors_are_those_of_sampling():
+    assert noise_of() == (1.0, 1.0)
+    assert noise_of(rho_fg=np.nan) == (1.0, 1.0)
+
+
+def test_costs_that_vary_by_their_mean_are_what_is_assumed():
+    # Means of 100 costs are off by a tenth.
+    assert noise_of(costs([1.1, 0.9] * 20))[1] == pytest.approx(1.0)
+
+
+def test_costs_that_vary_by_twice_their_mean_double_the_error_in_time():
+    # Thirty intervals are assumed to have varied by the mean, and sixty did by twice as much.
+    assert noise_of(costs([1.2, 0.8] * 30))[1] == pytest.approx(np.sqrt(270.0 / 90.0))
+
+
+def test_errors_are_never_less_than_those_of_sampling():
+    assert noise_of(costs([1.0] * 50), residual(50.0, 1e-6)) == (1.0, 1.0)
+
+
+def test_the_first_intervals_beside_a_neighbour_widen_little():
+    before = costs([1.1, 0.9] * 50)
+    assert noise_of(costs([1.1, 0.9] * 50 + [3.0, 3.0]))[1] < 1.1 * noise_of(before)[1]
+
+
+def test_without_a_sample_or_a_request_nothing_is_learnt():
+    assert costs([np.nan, np.nan]) == Costs.blank(1)
+    one = np.array([2.0])
+    assert Costs.blank(1).learn(one, one, ~EVERYBODY, memory_intervals=9) == Costs.blank(1)
+
+
+def test_a_tail_that_varies_three_times_as_much_has_three_times_the_error():
+    by_sampling = float(t_x_error(100.0, 0.5, 90.0))
+    seen = residual(1e6, 9.0 * by_sampling**2)
+    assert noise_of(seen=seen)[0] == pytest.approx(3.0, rel=1e-4)
+
+
+def test_a_deviation_is_that_of_sampling_until_something_is_learnt():
+    tenth, n = np.array([0.1]), np.array([100.0])
+    assert rate_deviation(residual(0.0, 0.0), tenth, n) == pytest.approx(0.1)
+    # Ten intervals are assumed to have been like that, and of eleven the mean takes one.
+    assert rate_deviation(residual(11.0, 0.04), tenth, n) == pytest.approx(np.sqrt(0.025))
+    assert rate_deviation(residual(1e6, 0.04), tenth, n) == pytest.approx(0.2, rel=1e-4)
+
+
+def test_of_fewer_requests_than_usual_a_residual_is_less_sure():
+    learnt = residual(1e6, 0.04)
+    found = rate_deviation(learnt, np.array([0.1]), np.array([25.0]))
+    assert found == pytest.approx(0.4, rel=1e-4)
