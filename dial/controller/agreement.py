@@ -21,24 +21,28 @@ Regimes
     one witness that is very sure
         It counts as 3.5, so that the others have to be sure at two: under least connections a
         server that waits for a database is passed over, and its few requests look dearer.
-    a witness that is silent in this interval
-        What it said before is not asked: without 20 requests there is no T_x, and the balancer's
-        choice says nothing while load is shifted.
+    a suspicion that has lasted
+        Errors are of all its intervals, but each witness has to say so of the newest alone: without
+        20 requests there is no T_x, the balancer's choice says nothing while load is shifted, and
+        what a sample tells of a second that is over is no reason to move load now.
     it is the CPU, and looks like the cache
         Who waits for a processor pays for it in CPU time too.  Half an interval of such a neighbour
         would be named for good, so the cache is not accused at once where the CPU is waited for.
     costs that vary much
         One heavy request shows by all three: where the CPU time of a request varies by much more
-        than its mean (:mod:`dial.controller.noise`), one interval is never enough.
+        than its mean (:mod:`dial.controller.noise`), one interval is never enough.  One of them
+        in some minutes is enough to be known.
     it has come back
-        What comes again soon after its release, as a garbage collection does, has to be seen for
-        two intervals like anything else (:func:`dial.controller.engage.engage`).
+        What comes again within ten minutes of its release, as a garbage collection does, has to be
+        seen for two intervals like anything else (:func:`dial.controller.engage.engage`).
+    the detector
+        Of a first interval it is not sure by T_x however slow that is, so that it takes a CPU that
+        surely gives less, by 3 standard errors, to be asked at all (:mod:`dial.controller.judge`).
 
 Source
     Own.  The three are not independent, and the bounds are not those of a chance: simulated with
     the controller in the loop, three backends at half and three quarters of their capacity under
-    least connections, exponential costs, they were met in none of 40 hours, nor in 40 more with 2.8
-    of all together.
+    least connections, exponential costs, they were met in none of 10 hours.
 """
 
 from __future__ import annotations
@@ -47,7 +51,7 @@ import math
 from dataclasses import dataclass
 from statistics import median, pstdev
 
-from dial.controller.look import Look
+from dial.controller.look import Look, reading_of
 from dial.controller.noise import Noise
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, Siblings
@@ -64,8 +68,8 @@ _FEWEST_INTERVALS = 15.0
 """In which CPU times were seen; of an exponential cost's variation a third is chance then."""
 
 _MOST_NOISE = 1.5
-"""Of the CPU time of a request over what is assumed.  In the lab, where costs are exponential, it
-was 1.0 to 1.4 before 14 runs, and 1.0 to 2.2 where strangers were in the cache."""
+"""By how much more than assumed costs may vary.  In the lab, where they are exponential, it is 1.0
+to 1.4 in quiet times, and up to 2 where strangers were in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +116,7 @@ def agreement(
     by_cpu, by_rate = siblings.by_cpu(look.row, cause), siblings.by_rate(look.row)
     if by_cpu is None or isinstance(by_rate, NoData) or beside.shared:
         return None
-    if not _speak_now(look, cause) or not _costs_are_alike(siblings.noise, look.row):
+    if not _say_so_now(policy, look, cause) or not _costs_are_alike(siblings.noise, look.row):
         return None
     if cause is Cause.LLC and _waits(siblings, look.row, least):
         return None
@@ -124,16 +128,19 @@ def agreement(
     return Agreement(*three) if together >= _TOGETHER_DEVIATIONS else None
 
 
-def _speak_now(look: Look, cause: Cause) -> bool:
-    """Whether all three say anything of this interval."""
-    read = look.looks.read
-    by_cpu = read.wait if cause is Cause.CPU else read.slowdown
-    return not any(math.isnan(one[look.row]) for one in (read.slow, read.rate, by_cpu))
+def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
+    """Whether each of the three says it of this interval alone, however sure."""
+    read, row, least = look.looks.read, look.row, policy.guards.engage_rho_bg
+    by_cpu = read.wait[row] if cause is Cause.CPU else 1.0 - 1.0 / read.slowdown[row]
+    reading = reading_of(policy, look, Cause.UNKNOWN)
+    if isinstance(reading, NoData) or not (read.rate[row] >= least and by_cpu >= least):
+        return False
+    return policy.tracker.begin(reading).mean >= least
 
 
 def _costs_are_alike(noise: Noise, row: int) -> bool:
     """Whether it is known that one heavy request does not show by all three."""
-    return bool(noise.intervals[row] >= _FEWEST_INTERVALS and noise.cpu_time[row] <= _MOST_NOISE)
+    return bool(noise.intervals[row] >= _FEWEST_INTERVALS and noise.costs[row] <= _MOST_NOISE)
 
 
 def _waits(siblings: Siblings, row: int, least: float) -> bool:

@@ -27,6 +27,10 @@ _AGREES_DEVIATIONS = 2.0
 """By how many standard errors each of two witnesses has to speak for it where the other is sure:
 alone it would be chance in one of forty comparisons."""
 
+_NOT_AGAIN_TICKS = 600
+"""For so long after a release one interval is not enough: load that a job of each minute moves is
+moved once in ten of them."""
+
 _SHOWN_BY_THEIR_READING = frozenset({Cause.NET, Cause.LLC})
 """Causes that have no symptom beside what rho_bg is estimated from.  Of the cache that is the CPU
 time a request itself.  The time to connect is spent in the same queue as T_x, by fewer packets: in
@@ -129,7 +133,7 @@ def engage(
     measured inside the VM.  What is expected is exceeded by chance or by load of one's own as well,
     and then the class is whatever the noise of that interval looks like; it rarely looks the same
     twice.  One interval is enough where all that can tell of it says the same
-    (:mod:`dial.controller.agreement`), but not for one that has come back.
+    (:mod:`dial.controller.agreement`), but not for what may have come back.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -151,10 +155,13 @@ def engage(
         told = found.cause is Cause.UNKNOWN or found.cause.is_own_doing
         cause = found.cause if suspicion.detected and told else Cause.NONE
         return _without_load_moved(found, cause, beside.reason), None
-    at_once = _at_once(policy, look, found, beside, suspicion, siblings=siblings, tick=tick)
-    if at_once is not None:
-        return at_once
-    return _by_and_by(policy, look, found, beside, suspicion, siblings=siblings, tick=tick)
+    finding, contention = _by_and_by(
+        policy, look, found, beside, suspicion, siblings=siblings, tick=tick
+    )
+    if contention is None:
+        at_once = _at_once(policy, look, found, beside, suspicion, siblings=siblings, tick=tick)
+        finding, contention = at_once or (finding, None)
+    return finding, contention
 
 
 def _at_once(
@@ -171,7 +178,7 @@ def _at_once(
     if isinstance(found.rho_bg, NoData) or found.rho_bg.value < policy.guards.engage_rho_bg:
         return None
     agreed = agreement(policy, look, found.cause, beside, siblings)
-    if agreed is None or _is_back(policy, suspicion.release, tick):
+    if agreed is None or _was_here(suspicion.release, _NOT_AGAIN_TICKS, tick):
         return None
     rho_bg = RhoBg(agreed.rho_bg.mean, max(agreed.rho_bg.sd, found.rho_bg.sd))
     found = replace(found, rho_bg=rho_bg, why=(*found.why, str(agreed)))
@@ -362,15 +369,16 @@ def _given_less(agrees: RhoBg | None) -> Why:
     return (f"the balancer gives it {1.0 - agrees.mean:.2f} of what it usually gives it",)
 
 
-def _is_back(policy: Policy, release: Release | None, tick: int) -> bool:
+def _was_here(release: Release | None, ticks: int, tick: int) -> bool:
     """Whether the last neighbour has gone so lately that this may be the same one."""
-    return release is not None and tick - release.tick <= policy.guards.return_ticks
+    return release is not None and tick - release.tick <= ticks
 
 
 def _contention(
     policy: Policy, release: Release | None, found: Finding, rho_bg: RhoBg, *, tick: int
 ) -> Contention:
-    returns = release.returns + 1 if release and _is_back(policy, release, tick) else 0
+    is_back = _was_here(release, policy.guards.return_ticks, tick)
+    returns = release.returns + 1 if release is not None and is_back else 0
     return Contention(
         found.cause,
         rho_bg,

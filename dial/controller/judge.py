@@ -57,7 +57,7 @@ def judge(
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
-        known, peak = _learn(policy, known, looks, where=signal.calm, uncontended=~contended)
+        known, peak = _learn(policy, known, looks, where=signal.calm)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
@@ -220,13 +220,11 @@ def _witnesses(policy: Policy, known: Known, history: History) -> Witnesses:
     return Witnesses(history, policy.sampling, policy.percentile, errors)
 
 
-def _learn(
-    policy: Policy, known: Known, looks: Looks, where: Bools, uncontended: Bools
-) -> tuple[Known, Floats]:
+def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:
     """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too.
 
-    How much costs vary is learnt of all that are ``uncontended``: without the dear ones they would
-    seem to vary little.
+    How much costs vary is learnt of all backends: without the dear intervals they would seem to
+    vary little.
     """
     memory = policy.memory_intervals
     rate_per_s, t_x_ms = looks.seen.windows["rate_per_s"], looks.seen.windows["t_x_ms"]
@@ -241,7 +239,7 @@ def _learn(
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
     slowdown, requests = looks.read.slowdown, looks.read.requests
     return known.but(
-        costs=known.costs.learn(slowdown, requests, uncontended, memory_intervals=memory),
+        costs=known.costs.learn(slowdown, requests, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),
         peak=peak_state,
         curve=known.curve.learn(np.where(where, t_x_ms, np.nan), rho_fg, memory_intervals=memory),

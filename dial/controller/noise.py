@@ -40,7 +40,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dial.columns import Bools, Columns, Floats
+from dial.columns import Columns, Floats
 from dial.detector import CusumState
 from dial.queueing import t_x_error
 
@@ -50,6 +50,9 @@ _ASSUMED_INTERVALS = 30.0
 _ASSUMED_OF_RATES = 10.0
 """The same of what the balancer gives: Poisson arrivals are what a policy that evens out stays well
 below, so that with more of them it says less than it knows."""
+
+_LEAST_OF_RATES = 0.5
+"""Of the deviation of Poisson arrivals: idle backends take turns, and busy ones do not."""
 
 _MOST_DEVIATIONS = 3.0
 """As the detector's (:mod:`dial.detector.cusum`)."""
@@ -63,12 +66,15 @@ class Noise(Columns):
     ----------
     t_x, cpu_time
         Of T_x, and of the CPU time of a request.
+    costs
+        As ``cpu_time``, with intervals far out counting in full: one heavy request is enough.
     intervals
         In how many quiet ones CPU times were seen; older ones fade.
     """
 
     t_x: Floats
     cpu_time: Floats
+    costs: Floats
     intervals: Floats
 
 
@@ -81,40 +87,45 @@ class Costs(Columns):
     weight
         Number of intervals, fading.
     squares
-        Sum of n (s - 1)^2.
+        Sum of n (s - 1)^2, each bounded.
+    far
+        What the bound has taken off.
     """
 
     weight: Floats
     squares: Floats
+    far: Floats
 
     @classmethod
     def blank(cls, n: int) -> Costs:
         """Nothing is known of n backends."""
-        return cls(np.zeros(n), np.zeros(n))
+        return cls(np.zeros(n), np.zeros(n), np.zeros(n))
 
-    def variation(self) -> Floats:
-        """(n,) of one request, as a part of the mean, squared."""
-        found: Floats = (_ASSUMED_INTERVALS + self.squares) / (_ASSUMED_INTERVALS + self.weight)
+    def variation(self, *, far: bool = False) -> Floats:
+        """(n,) of one request, as a part of the mean, squared; with what is ``far`` out or not."""
+        squares = self.squares + self.far if far else self.squares
+        found: Floats = (_ASSUMED_INTERVALS + squares) / (_ASSUMED_INTERVALS + self.weight)
         return found
 
-    def learn(
-        self, slowdown: Floats, requests: Floats, where: Bools, *, memory_intervals: int
-    ) -> Costs:
+    def learn(self, slowdown: Floats, requests: Floats, *, memory_intervals: int) -> Costs:
         """One more interval.
 
         Parameters
         ----------
         slowdown : (n,) CPU time of a request over the expected one; NaN is not learnt.
         requests : (n,) how many it rests on.
-        where : (n,) whose interval may be learnt.
+        memory_intervals : after so many a learnt one counts 1/e.
         """
         fade = 1.0 - 1.0 / memory_intervals
         square = requests * (slowdown - 1.0) ** 2
-        known = where & ~np.isnan(square)
-        least = np.minimum(square, _MOST_DEVIATIONS**2 * self.variation())
+        known = ~np.isnan(square)
+        bounded = np.minimum(square, _MOST_DEVIATIONS**2 * self.variation())
+
+        def add(past: Floats, newest: Floats | float) -> Floats:
+            return np.where(known, past * fade + newest, past)
+
         return Costs(
-            np.where(known, self.weight * fade + 1.0, self.weight),
-            np.where(known, self.squares * fade + least, self.squares),
+            add(self.weight, 1.0), add(self.squares, bounded), add(self.far, square - bounded)
         )
 
 
@@ -134,7 +145,12 @@ def noise(costs: Costs, residual: CusumState, usual_rho_fg: Floats, percentile: 
     weight = np.maximum(residual.weight - 1.0, 0.0)
     assumed = _ASSUMED_INTERVALS * by_sampling
     of_t_x = (assumed + residual.m2) / (assumed + weight * by_sampling)
-    return Noise(_larger(of_t_x), _larger(costs.variation()), costs.weight)
+    return Noise(
+        _larger(of_t_x),
+        _larger(costs.variation()),
+        _larger(costs.variation(far=True)),
+        costs.weight,
+    )
 
 
 def rate_deviation(residual: CusumState, by_sampling: Floats, requests: Floats) -> Floats:
@@ -149,7 +165,8 @@ def rate_deviation(residual: CusumState, by_sampling: Floats, requests: Floats) 
     weight = np.maximum(residual.weight - 1.0, 0.0)
     fewer = np.maximum(1.0, residual.requests / np.maximum(requests, 1.0))
     assumed = _ASSUMED_OF_RATES * by_sampling**2
-    found: Floats = np.sqrt((assumed + residual.m2 * fewer) / (_ASSUMED_OF_RATES + weight))
+    learnt = np.sqrt((assumed + residual.m2 * fewer) / (_ASSUMED_OF_RATES + weight))
+    found: Floats = np.maximum(learnt, _LEAST_OF_RATES * by_sampling)
     return found
 
 

@@ -126,7 +126,17 @@ def new_world(
     kept : response times kept of one server and interval.
     in_flight : F.
     dear_part, dear_times : the part of requests that cost more, and how many times the mean.
+
+    Raises
+    ------
+    ValueError
+        If that part alone costs more than all.
     """
+    if not 0.0 <= dear_part < 1.0 or dear_part * dear_times > 1.0:
+        raise ValueError(
+            f"dear_part {dear_part:g}, dear_times {dear_times:g}: a part is below 1, and all of it "
+            "at most as dear as all requests"
+        )
     leaves = 1 << max(servers - 1, 1).bit_length()
     shape = (balancers, servers)
     world = World(

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from dial_sim.engine import LEASTCONN, advance, new_world
 from dial_sim.neighbours import Neighbourhood
 from dial_sim.run import POLICIES, Scenario, simulate
 
@@ -68,8 +69,18 @@ def test_requests_of_which_some_are_dear_are_no_neighbour_to_speak_of():
     even, steered = simulate(DEAR, "roundrobin"), simulate(DEAR, "dial")
     assert steered.weights_written == 0
     assert steered.p90_ms == even.p90_ms
-    # Here the mean is what it is told to be.
-    assert even.requests == pytest.approx(3 * 50 * 1800, rel=0.02)
+
+
+def test_requests_cost_what_they_are_told_to_on_average():
+    world = new_world(1, balancers=1, seed=1, kept=1, dear_part=0.02, dear_times=20.0)
+    advance(world, LEASTCONN, 100_000.0, 3.0, 0.1, 0.0, 0.0)
+    assert world.ran_s.sum() / world.sent.sum() == pytest.approx(0.1, rel=0.03)
+
+
+@pytest.mark.parametrize(("part", "times"), [(1.0, 1.0), (-0.1, 2.0), (0.2, 6.0)])
+def test_a_part_that_costs_more_than_all_is_refused(part, times):
+    with pytest.raises(ValueError, match="dear_part"):
+        new_world(1, balancers=1, seed=1, kept=1, dear_part=part, dear_times=times)
 
 
 def test_least_connections_leave_them_few_moves_for_nothing():

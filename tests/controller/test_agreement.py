@@ -14,6 +14,7 @@ from dial.controller.noise import Noise
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison
 from dial.estimator import RhoBg
+from dial.queueing import MM1
 from dial.types import Cause, NoData
 
 NOBODY = RhoBg(0.0, 0.0)
@@ -32,7 +33,7 @@ class Said:
     siblings: RhoBg = NOBODY
     cost_noise: float = 1.0
     intervals: float = 60.0
-    silent: set[str] = field(default_factory=set)
+    now: dict[str, float] = field(default_factory=dict)
 
     def by_cpu(self, row, cause):
         return None if self.cpu is None else Comparison(self.cpu, NOBODY)
@@ -46,14 +47,21 @@ class Said:
     @property
     def noise(self):
         one = np.ones(1)
-        return Noise(one, self.cost_noise * one, self.intervals * one)
+        return Noise(one, one, self.cost_noise * one, self.intervals * one)
 
     def look(self):
-        read = {
-            name: np.array([math.nan if name in self.silent else 0.5])
-            for name in ("slow", "rate", "wait", "slowdown")
-        }
-        return SimpleNamespace(row=0, looks=SimpleNamespace(read=SimpleNamespace(**read)))
+        said = {"rate": 0.5, "wait": 0.5, "slowdown": 2.0, "t_x_ms": 20.0} | self.now
+        t_x_ms = said.pop("t_x_ms")
+        read = SimpleNamespace(**{name: np.array([value]) for name, value in said.items()})
+        return SimpleNamespace(
+            row=0,
+            looks=SimpleNamespace(read=read),
+            # Alone it answers in 4 ms, at half its capacity in 8.
+            curve=lambda _: MM1.scaled(4.0),
+            t_x_ms=NoData("20 are needed") if math.isnan(t_x_ms) else t_x_ms,
+            rho_fg=0.5,
+            window=lambda _: 100.0,
+        )
 
 
 @pytest.fixture
@@ -107,15 +115,26 @@ def test_two_witnesses_are_not_enough(found, unheard):
 
 
 @pytest.mark.parametrize(
-    ("cause", "silent"),
-    [(Cause.CPU, "slow"), (Cause.CPU, "rate"), (Cause.CPU, "wait"), (Cause.LLC, "slowdown")],
+    ("cause", "who", "value"),
+    [
+        (Cause.CPU, "t_x_ms", math.nan),
+        (Cause.CPU, "t_x_ms", 10.0),
+        (Cause.CPU, "rate", math.nan),
+        (Cause.CPU, "rate", 0.1),
+        (Cause.CPU, "wait", math.nan),
+        (Cause.CPU, "wait", 0.1),
+        (Cause.LLC, "slowdown", math.nan),
+        (Cause.LLC, "slowdown", 1.1),
+    ],
 )
-def test_what_was_said_before_this_interval_does_not_count(found, cause, silent):
-    assert found(cause, silent={silent}) is None
+def test_each_has_to_say_so_of_the_newest_interval_alone(found, cause, who, value):
+    assert found(cause, now={who: value}) is None
 
 
 def test_siblings_that_are_half_as_slow_speak_against_it(found):
-    assert found(siblings=RhoBg(0.26, 0.01)) is None
+    own = RhoBg(0.8, 0.1)
+    assert found(t_x=own, siblings=RhoBg(0.39, 0.01)) is not None
+    assert found(t_x=own, siblings=RhoBg(0.41, 0.01)) is None
 
 
 def test_the_cache_is_not_accused_where_the_cpu_is_waited_for(found):

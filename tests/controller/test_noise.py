@@ -5,19 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dial.controller.noise import Costs, noise, rate_deviation
+from dial.controller.history import History, Read, Witnesses
+from dial.controller.noise import Costs, Noise, noise, rate_deviation
 from dial.detector import CusumState
+from dial.estimator import Tracker
 from dial.queueing import t_x_error
-
-EVERYBODY = np.ones(1, np.bool_)
 
 
 def costs(slowdowns, requests=100.0):
     found = Costs.blank(1)
     for slowdown in slowdowns:
-        found = found.learn(
-            np.array([slowdown]), np.array([requests]), EVERYBODY, memory_intervals=10**9
-        )
+        found = found.learn(np.array([slowdown]), np.array([requests]), memory_intervals=10**9)
     return found
 
 
@@ -60,10 +58,15 @@ def test_the_first_intervals_beside_a_neighbour_widen_little():
     assert noise_of(costs([1.1, 0.9] * 50 + [3.0, 3.0]))[1] < 1.1 * noise_of(before)[1]
 
 
+def test_one_heavy_request_widens_little_and_is_known_for_what_it_is():
+    found = noise(costs([1.1, 0.9] * 50 + [10.0]), residual(0.0, 0.0), np.array([0.5]), 90.0)
+    # 100 requests that together cost 900 more: 8100 over 30 + 101.
+    assert found.costs[0] == pytest.approx(np.sqrt((130.0 + 8100.0) / 131.0))
+    assert found.cpu_time[0] < 1.05
+
+
 def test_without_a_sample_or_a_request_nothing_is_learnt():
     assert costs([np.nan, np.nan]) == Costs.blank(1)
-    one = np.array([2.0])
-    assert Costs.blank(1).learn(one, one, ~EVERYBODY, memory_intervals=9) == Costs.blank(1)
 
 
 def test_a_tail_that_varies_three_times_as_much_has_three_times_the_error():
@@ -80,7 +83,27 @@ def test_a_deviation_is_that_of_sampling_until_something_is_learnt():
     assert rate_deviation(residual(1e6, 0.04), tenth, n) == pytest.approx(0.2, rel=1e-4)
 
 
+def test_a_rate_is_never_held_to_be_surer_than_half_of_poissons_deviation():
+    found = rate_deviation(residual(1e6, 1e-6), np.array([0.2]), np.array([100.0]))
+    assert found == pytest.approx(0.1)
+
+
 def test_of_fewer_requests_than_usual_a_residual_is_less_sure():
     learnt = residual(1e6, 0.04)
     found = rate_deviation(learnt, np.array([0.1]), np.array([25.0]))
     assert found == pytest.approx(0.4, rel=1e-4)
+
+
+def test_each_witness_of_each_backend_has_its_own_noise():
+    two = np.ones(2)
+    read = Read(2.0 * two, 0.5 * two, 50.0 * two, 1.5 * two, 50.0 * two, *(0.1 * two,) * 4)
+    history, rows = History.blank(2).then(read), np.array([[0, 1]])
+
+    def errors(noise):
+        says = Witnesses(history, Tracker(model_error=0.0), 90.0, noise)
+        return says.by_t_x(rows).sd[0, :, -1], says.by_cpu_time(rows).sd[0, :, -1]
+
+    t_x, cpu_time = errors(Noise(two, two, two, two))
+    noisy = errors(Noise(np.array([1.0, 3.0]), np.array([2.0, 1.0]), two, two))
+    assert noisy[0] == pytest.approx(t_x * [1.0, 3.0])
+    assert noisy[1] == pytest.approx(cpu_time * [2.0, 1.0])
