@@ -70,8 +70,13 @@ async def test_the_watchdog_puts_the_configured_weights_back_when_the_controller
     async def put_back() -> bool:
         return await watched.proxy.weights() == wanted
 
+    async def told() -> str:
+        # Weights are written first.
+        log = watched.watchdog.log().removeprefix(before)
+        return log if "configured weights put back" in log else ""
+
     await until(put_back, "configured weights, but for the one that the admin set")
-    log = watched.watchdog.log().removeprefix(before)
+    log = await until(told, "the watchdog's word of it")
     line = said(log, r"configured weights put back.*silent_s=([\d.]+)")
     assert float(line[1]) >= 1.0
     assert watched.lease.read() is None
