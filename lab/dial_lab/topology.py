@@ -59,6 +59,12 @@ NEIGHBOUR_WEIGHT = 100.0
 MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
 
+IDLE = f"{PREFIX}idle"
+"""The group of what runs only while nobody else wants its core."""
+RESTLESS = f"{IDLE}/restless"
+"""Of what does not let a core rest (:mod:`dial_lab.two_cores`).  It is idle among the idle: beside
+another idle group it would have half of what nobody wants, and not what is left of that."""
+
 LOCK = Path("/run/lock/dial-lab.lock")
 PRIVATE = Path("/run/dial-lab")
 

@@ -17,13 +17,14 @@ from dial_lab.addresses import Address
 from dial_lab.block import run_undisturbed
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
-from dial_lab.one_cache import APART_NS, Apart, Watch, apart
+from dial_lab.one_cache import Apart, Watch, apart
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult, policy_figures
 from dial_lab.resources import CPU
 from dial_lab.resources.llc import LLC
-from dial_lab.topology import Machine
+from dial_lab.topology import RESTLESS, Machine
+from dial_lab.two_cores import APART_NS, keep_busy
 
 NEAR, FAR = 15.0, 120.0
 
@@ -83,10 +84,16 @@ def test_a_watch_reads_what_its_program_wrote_but_for_a_line_that_is_half_there(
         watch.require_together(10.0, 11.0)
 
 
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cores are needed")
-@pytest.mark.skipif(os.geteuid() != 0, reason="coming first on a core takes root")
+two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cores are needed")
+root = pytest.mark.skipif(os.geteuid() != 0, reason="coming first on a core takes root")
+
+
+@two_cores
+@root
 def test_a_line_takes_some_nanoseconds_from_core_to_core(tmp_path: Path) -> None:
     machine = Machine("s1", max(os.sched_getaffinity(0)), Cgroups(tmp_path, False, ()))
+    group = tmp_path / RESTLESS
+    group.mkdir(parents=True)
     out = tmp_path / f"cores-{machine.other_cores[-1]}-{machine.core}.txt"
 
     def ways_ns() -> list[float]:
@@ -101,6 +108,24 @@ def test_a_line_takes_some_nanoseconds_from_core_to_core(tmp_path: Path) -> None
     # Of two threads of one core it is next to nothing, by chance less; 2 us are no cache's.
     assert len(ways_ns()) >= 4
     assert -20.0 < median(ways_ns()) < 2000.0
+    assert (group / "cgroup.procs").read_text().isdecimal()
+
+
+@root
+def test_what_keeps_a_core_busy_runs_while_nothing_else_does_and_ends_with_who_tells_it(
+    tmp_path: Path,
+) -> None:
+    core = max(os.sched_getaffinity(0))
+    tell = keep_busy(core, [tmp_path / "cgroup.procs"])
+    process = int((tmp_path / "cgroup.procs").read_text())
+    os.write(tell, b"x")
+    until_s = time.monotonic() + 60.0
+    while os.sched_getscheduler(process) != os.SCHED_IDLE and time.monotonic() < until_s:
+        time.sleep(0.01)
+    assert os.sched_getscheduler(process) == os.SCHED_IDLE
+    assert os.sched_getaffinity(process) == {core}
+    os.close(tell)
+    assert os.waitpid(process, 0) == (process, 0)
 
 
 def test_where_the_neighbour_is_on_its_victims_core_nothing_is_watched(tmp_path: Path) -> None:
@@ -180,6 +205,8 @@ def test_where_the_cores_stay_apart_the_least_disturbed_block_counts(tmp_path: P
     assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.2, 0.1)
     assert blocks.run == 5
     assert (tmp_path / "1-dial" / "number").read_text() == "2"
+    assert len(notes) == 5
+    assert all("it does not count" in note for note in notes[:-1])
     assert notes[-1].endswith("it counts, there was none better")
 
 

@@ -54,7 +54,8 @@ In runs of the lab the larger sets were no gain: with nobody started P90 was 14 
 
 It was no program's doing, though.  A hypervisor moves virtual cores, and while these two are at
 different last levels there is no neighbour (:mod:`dial_lab.one_cache`, which has the figures).
-That is watched, and a block in which it was so for long is run again.
+So the two are kept together, and whether they are is watched; a block in which they were not for
+long is run again.
 
 Streams (triad) take less, 24 to 56 ns at 3072 and 3584; a large sort, random reads and writes of
 64 MiB, a transposition, compression or ``sort`` of a file next to nothing: told 0.55 to 0.65, a
@@ -89,12 +90,11 @@ from dial.errors import LabError, LabUnquiet
 from dial_lab import tenant
 from dial_lab.addresses import Address
 from dial_lab.app import WorkingSet
-from dial_lab.cgroups import PREFIX
 from dial_lab.neighbours import memory_sweep
 from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
-from dial_lab.topology import APART_CORES, Machine
+from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine
 from dial_lab.vms import vms
 
 VICTIM_KIB = (4096, 3584, 3072, 2560)
@@ -114,7 +114,7 @@ MOST_CORES = 0.6
 STEADY = "stress-ng-memrate"
 """The program that takes the cache all the time: see the module."""
 
-_NEIGHBOUR = f"{PREFIX}llc"
+_NEIGHBOUR = f"{IDLE}/neighbour"
 _PERIOD_US = 10_000
 
 _LAST_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
@@ -260,12 +260,15 @@ class LlcResource:
             for machine in siblings:
                 share = machine.capacity_cores / victim.capacity_cores
                 start(machine, SIBLING_KIB, share * victim_ns / sibling_touch_ns())
+            victim.cgroups.create(IDLE)
+            victim.cgroups.set_idle(IDLE)
             victim.cgroups.create(_NEIGHBOUR)
-            victim.cgroups.set_idle(_NEIGHBOUR)
+            victim.cgroups.create(RESTLESS)
+            victim.cgroups.set_idle(RESTLESS)
             try:
                 yield addresses
             finally:
-                victim.cgroups.remove(_NEIGHBOUR)
+                victim.cgroups.remove(IDLE)
 
     def _touch_ns(
         self,
