@@ -212,7 +212,8 @@ def run_undisturbed(
         shutil.rmtree(elsewhere, ignore_errors=True)  # of a run before, kept in the same place
         directory.rename(elsewhere)
         tried.append((block.apart.worst, block, elsewhere))
-        note(f"{block.policy}: {block.apart}; it does not count ({number} of {_TRIES} tries)")
+        if number < _TRIES:
+            note(f"{block.policy}: {block.apart}; it does not count (try {number} of {_TRIES})")
     _, block, where = min(tried, key=lambda each: each[0])
     where.rename(directory)
     note(f"{block.policy}: {block.apart}; it counts, there was none better")
