@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dial.classifier import OF_THE_LOG, Path, Symptom, leaf, own, symptom_of
+from dial.classifier import OF_THE_LOG, Symptom, own, symptom_of
 from dial.controller.agreement import agreement
 from dial.controller.finding import Finding, Why, in_words
-from dial.controller.look import Look, reading_of, used_part
+from dial.controller.look import Look
 from dial.controller.policy import Policy
 from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, Siblings
 from dial.controller.state import Contention, Release, Suspect
@@ -30,12 +30,6 @@ alone it would be chance in one of forty comparisons."""
 _NOT_AGAIN_TICKS = 600
 """For so long after a release one interval is not enough: load that a job of each minute moves is
 moved once in ten of them."""
-
-_SHOWN_BY_THEIR_READING = frozenset({Cause.NET, Cause.LLC})
-"""Causes that have no symptom beside what rho_bg is estimated from.  Of the cache that is the CPU
-time a request itself.  The time to connect is spent in the same queue as T_x, by fewer packets: in
-the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour that took 0.7, and
-0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,62 +52,35 @@ class Suspicion:
     release: Release | None
 
 
-def find_cause(policy: Policy, look: Look) -> Finding:
-    """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
-    if not look.heard and isinstance(sample := look.seen.sample, NoData):
-        why = (f"cannot be classified: {sample.reason}",)
-        return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
-    cause, path = cause_of(policy, look)
-    if not cause.costs_capacity:
-        return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
-    alone = lost_by(policy, look, cause)
-    return Finding(cause, alone, path, symptom_beside(policy, look, cause))
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """What is known of a backend that is suspected: as :func:`engage` has it, and beside T_x."""
 
+    policy: Policy
+    look: Look
+    found: Finding
+    suspicion: Suspicion
+    siblings: Siblings
+    beside: Comparison
+    tick: int
 
-def cause_of(policy: Policy, look: Look, held: RhoBg | None = None) -> tuple[Cause, Why]:
-    """The class of an interval, and what it was told by: the tree's, or one of its own doing.
+    @property
+    def least(self) -> float:
+        """What load is moved for."""
+        return self.policy.guards.engage_rho_bg
 
-    Parameters
-    ----------
-    policy : the strategies.
-    look : the backend's interval.
-    held : the capacity that is lost by what is known already, for an interval without T_x.
-    """
-    cause, path = leaf(policy.tree, look.features.number), Path(policy.tree, look.features)
-    least = policy.guards.engage_rho_bg
-    if not own.any_excess(look.features.number, least):
-        return cause, (path,)
-    lost = lost_by(policy, look, Cause.INTRA_APP)
-    if isinstance(lost, NoData) and held is not None:
-        lost = held
-    found = own.own_cause(
-        look.features,
-        lost if isinstance(lost, NoData) else lost.value,
-        used_part(look.seen),
-        hardware=cause.costs_capacity,
-        least_rho_bg=least,
-    )
-    sample = look.seen.sample
-    if found is None or isinstance(sample, NoData):
-        return cause, (path,)
-    feature, top = own.FEATURES[found], sample.top_resource
-    most = f", most for {top}" if found is Cause.INTRA_APP and not isinstance(top, NoData) else ""
-    excess = f"{look.features[feature]:.2f} >= {own.least_excess(found, least):.2f}"
-    return found, (f"{feature} {excess}: {own.WHY[found]}{most}", path)
+    def agreeing(self, other: RhoBg | NoData) -> RhoBg | None:
+        """What another witness says, if T_x says it too, and one of the two is sure of it."""
+        if isinstance(other, NoData):
+            return None
+        both = self.beside.excess, other
+        agree = all(one.mean >= max(self.least, _AGREES_DEVIATIONS * one.sd) for one in both)
+        sure = any(one.mean >= SURE_ALONE_DEVIATIONS * one.sd for one in both)
+        return other if agree and sure else None
 
-
-def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
-    """What the cause shows by, beside what rho_bg is estimated from."""
-    if cause.is_own_doing:
-        least = own.least_excess(cause, policy.guards.engage_rho_bg)
-        return Symptom(own.FEATURES[cause], least).step(look.features)
-    return None if cause in _SHOWN_BY_THEIR_READING else symptom_of(policy.tree, look.features)
-
-
-def lost_by(policy: Policy, look: Look, cause: Cause) -> RhoBg | NoData:
-    """The capacity that is lost, by this interval alone."""
-    reading = reading_of(policy, look, cause)
-    return reading if isinstance(reading, NoData) else policy.tracker.begin(reading)
+    def contention(self, found: Finding, rho_bg: RhoBg) -> Contention:
+        """A neighbour that takes so much."""
+        return _contention(self.policy, self.suspicion.release, found, rho_bg, tick=self.tick)
 
 
 def engage(
@@ -155,62 +122,41 @@ def engage(
         told = found.cause is Cause.UNKNOWN or found.cause.is_own_doing
         cause = found.cause if suspicion.detected and told else Cause.NONE
         return _without_load_moved(found, cause, beside.reason), None
-    finding, contention = _by_and_by(
-        policy, look, found, beside, suspicion, siblings=siblings, tick=tick
-    )
+    case = _Case(policy, look, found, suspicion, siblings, beside, tick)
+    finding, contention = _by_and_by(case)
     if contention is None:
-        at_once = _at_once(policy, look, found, beside, suspicion, siblings=siblings, tick=tick)
-        finding, contention = at_once or (finding, None)
+        finding, contention = _at_once(case) or (finding, None)
     return finding, contention
 
 
-def _at_once(
-    policy: Policy,
-    look: Look,
-    found: Finding,
-    beside: Comparison,
-    suspicion: Suspicion,
-    *,
-    siblings: Siblings,
-    tick: int,
-) -> tuple[Finding, Contention] | None:
+def _at_once(case: _Case) -> tuple[Finding, Contention] | None:
     """What one interval is enough for, if it is."""
-    if isinstance(found.rho_bg, NoData) or found.rho_bg.value < policy.guards.engage_rho_bg:
+    found = case.found
+    if _was_here(case.suspicion.release, _NOT_AGAIN_TICKS, case.tick):
         return None
-    agreed = agreement(policy, look, found.cause, beside, siblings)
-    if agreed is None or _was_here(suspicion.release, _NOT_AGAIN_TICKS, tick):
+    if isinstance(found.rho_bg, NoData) or found.rho_bg.value < case.least:
+        return None
+    agreed = agreement(case.policy, case.look, found.cause, case.beside, case.siblings)
+    if agreed is None:
         return None
     rho_bg = RhoBg(agreed.rho_bg.mean, max(agreed.rho_bg.sd, found.rho_bg.sd))
     found = replace(found, rho_bg=rho_bg, why=(*found.why, str(agreed)))
-    return found, _contention(policy, suspicion.release, found, rho_bg, tick=tick)
+    return found, case.contention(found, rho_bg)
 
 
-def _by_and_by(
-    policy: Policy,
-    look: Look,
-    found: Finding,
-    beside: Comparison,
-    suspicion: Suspicion,
-    *,
-    siblings: Siblings,
-    tick: int,
-) -> tuple[Finding, Contention | None]:
+def _by_and_by(case: _Case) -> tuple[Finding, Contention | None]:
     """What takes the evidence of several intervals."""
-    agrees = _agreeing(policy, beside, siblings.by_rate(look.row))
-    far = _far_slower(policy, beside, agrees)
-    least = policy.guards.engage_rho_bg
-    by_cpu = siblings.by_cpu(look.row, found.cause)
+    found, beside, least = case.found, case.beside, case.least
+    agrees = case.agreeing(case.siblings.by_rate(case.look.row))
+    far = _far_slower(case, agrees)
+    by_cpu = case.siblings.by_cpu(case.look.row, found.cause)
     surely = by_cpu is not None and by_cpu.exceeds(least, alone=True)
-    cpu_agrees = by_cpu is not None and _cpu_agrees(
-        policy, found.cause, beside, by_cpu, surely=surely
-    )
+    cpu_agrees = by_cpu is not None and _cpu_agrees(case, by_cpu, surely=surely)
     # What is measured inside the VM need not look the same twice.
-    settled = found.cause.is_own_doing or _looks_the_same(
-        policy, look, found, suspicion.before, surely=surely
-    )
+    settled = found.cause.is_own_doing or _looks_the_same(case, surely=surely)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
-    sure = suspicion.detected or (
-        suspicion.likely
+    sure = case.suspicion.detected or (
+        case.suspicion.likely
         and beside.intervals >= _LEAST_INTERVALS
         and (far or (settled and (cpu_agrees or agrees is not None)))
     )
@@ -222,11 +168,11 @@ def _by_and_by(
     )
     if sure and far and (doubted or not settled):
         # Far slower than its siblings: load leaves it, whatever the cause.
-        blind = _far_slower_finding(policy, look, found, beside, agrees)
-        return blind, _contention(policy, suspicion.release, blind, beside.excess, tick=tick)
+        blind = _far_slower_finding(case, agrees)
+        return blind, case.contention(blind, beside.excess)
     if not sure or not found.cause.costs_capacity:
         return _unless_as_slow(found, beside, least) if sure else by_chance(found), None
-    witness = siblings.by_cpu_time(look.row) if found.cause is Cause.LLC else beside
+    witness = case.siblings.by_cpu_time(case.look.row) if found.cause is Cause.LLC else beside
     if isinstance(witness, NoData):
         return Finding(Cause.NONE, found.rho_bg, (*found.why, witness.reason)), None
     cause = Cause.NONE
@@ -237,10 +183,10 @@ def _by_and_by(
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
     elif cpu_agrees or (
-        (far or beside.exceeds(least, _scale(policy, look, beside, found.cause)))
+        (far or beside.exceeds(least, _scale(case)))
         and (witness is beside or witness.exceeds(least))
     ):
-        return found, _contention(policy, suspicion.release, found, found.rho_bg, tick=tick)
+        return found, case.contention(found, found.rho_bg)
     elif witness.shared:
         # What all wait for, such as a row of one database, needs no neighbour and no load.
         cause = found.cause if found.cause.is_own_doing else Cause.LOAD
@@ -250,20 +196,19 @@ def _by_and_by(
     return _without_load_moved(found, cause, why_not), None
 
 
-def _looks_the_same(
-    policy: Policy, look: Look, found: Finding, before: Suspect | None, *, surely: bool
-) -> bool:
+def _looks_the_same(case: _Case, *, surely: bool) -> bool:
     """Whether the class is the one before, and not by the same noise.
 
     The log of half an interval is new; an agent's sample may still be the one that spoke before.
     Where that is ``surely`` no noise, for the CPU gives less than it did and than the siblings',
     the next one need not be waited for.
     """
-    if before is None or found.cause is not before.cause or found.cause is Cause.UNKNOWN:
+    cause, before = case.found.cause, case.suspicion.before
+    if before is None or cause is not before.cause or cause is Cause.UNKNOWN:
         return False
-    shown = symptom_of(policy.tree, look.features)
+    shown = symptom_of(case.policy.tree, case.look.features)
     by_log = shown is not None and shown.feature in OF_THE_LOG
-    return surely or by_log or before.before(look.sample_at_s) is not None
+    return surely or by_log or before.before(case.look.sample_at_s) is not None
 
 
 def by_chance(found: Finding, alone: NoData | None = None) -> Finding:
@@ -313,54 +258,42 @@ def asked(policy: Policy, look: Look, release: Release | None, *, tick: int) -> 
     return _contention(policy, release, found, RhoBg(part, 0.0), tick=tick)
 
 
-def _agreeing(policy: Policy, beside: Comparison, other: RhoBg | NoData) -> RhoBg | None:
-    """What another witness says, if T_x says it too, and one of the two is sure of it."""
-    if isinstance(other, NoData):
-        return None
-    both, least = (beside.excess, other), policy.guards.engage_rho_bg
-    agree = all(one.mean >= max(least, _AGREES_DEVIATIONS * one.sd) for one in both)
-    sure = any(one.mean >= SURE_ALONE_DEVIATIONS * one.sd for one in both)
-    return other if agree and sure else None
-
-
-def _cpu_agrees(
-    policy: Policy, cause: Cause, beside: Comparison, by_cpu: Comparison, *, surely: bool
-) -> bool:
+def _cpu_agrees(case: _Case, by_cpu: Comparison, *, surely: bool) -> bool:
     """Whether its CPU gives less than its siblings' too, ``surely`` so or together with T_x.
 
     The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
     the CPU is waited for, or surely makes requests dearer, they take that much longer, if it is
     they that wait: T_x has but to say so.
     """
-    if cause is Cause.LLC and _agreeing(policy, beside, by_cpu.excess) is not None:
+    if case.found.cause is Cause.LLC and case.agreeing(by_cpu.excess) is not None:
         return True
-    least, by_t_x = policy.guards.engage_rho_bg, beside.excess
-    return surely and by_t_x.mean >= max(least, by_t_x.sd)
+    by_t_x = case.beside.excess
+    return surely and by_t_x.mean >= max(case.least, by_t_x.sd)
 
 
-def _far_slower(policy: Policy, beside: Comparison, agrees: RhoBg | None) -> bool:
+def _far_slower(case: _Case, agrees: RhoBg | None) -> bool:
     """Whether it is far slower: by either of two witnesses that agree, or surely by T_x alone."""
-    blind = policy.guards.blind_rho_bg
+    blind, beside = case.policy.guards.blind_rho_bg, case.beside
     by_either = agrees is not None and max(beside.excess.mean, agrees.mean) >= blind
     return by_either or beside.exceeds(blind, alone=True)
 
 
-def _far_slower_finding(
-    policy: Policy, look: Look, found: Finding, beside: Comparison, agrees: RhoBg | None
-) -> Finding:
+def _far_slower_finding(case: _Case, agrees: RhoBg | None) -> Finding:
     """What is held of a backend so slow that load leaves it: a clear cause, or none as yet.
 
     With the load the symptoms go, so that a cause that is not named now may never be.  That of the
     cache is never clear: neighbours on the CPU, and load of one's own, make requests dearer too.
     """
-    shown = symptom_of(policy.tree, look.features)
+    found, excess = case.found, case.beside.excess
+    shown = symptom_of(case.policy.tree, case.look.features)
     hardware = found.cause.costs_capacity and found.cause is not Cause.LLC
     if hardware and shown is not None and shown.is_clear:
         slower = "far slower than its siblings: load moves at once"
-        why = (*found.why, *_given_less(agrees), slower)
-        return Finding(found.cause, beside.excess, why, found.symptom)
+        return Finding(
+            found.cause, excess, (*found.why, *_given_less(agrees), slower), found.symptom
+        )
     slower = "far slower than its siblings: load moves before the cause is known"
-    return Finding(Cause.UNKNOWN, beside.excess, (*found.why, *_given_less(agrees), slower))
+    return Finding(Cause.UNKNOWN, excess, (*found.why, *_given_less(agrees), slower))
 
 
 def _given_less(agrees: RhoBg | None) -> Why:
@@ -377,8 +310,9 @@ def _was_here(release: Release | None, ticks: int, tick: int) -> bool:
 def _contention(
     policy: Policy, release: Release | None, found: Finding, rho_bg: RhoBg, *, tick: int
 ) -> Contention:
-    is_back = _was_here(release, policy.guards.return_ticks, tick)
-    returns = release.returns + 1 if release is not None and is_back else 0
+    returns = 0
+    if release is not None and _was_here(release, policy.guards.return_ticks, tick):
+        returns = release.returns + 1
     return Contention(
         found.cause,
         rho_bg,
@@ -392,10 +326,11 @@ def _contention(
     )
 
 
-def _scale(policy: Policy, look: Look, beside: Comparison, cause: Cause) -> float:
-    """What the excess by M/M/1's curve has to be multiplied with on the curve of ``cause``."""
-    rho_fg, excess = look.rho_fg, beside.excess.mean
-    plain, shaped = look.curve(), look.curve(policy.shapes.get(cause, MM1))
+def _scale(case: _Case) -> float:
+    """What the excess by M/M/1's curve has to be multiplied with on the curve of the cause."""
+    rho_fg, excess = case.look.rho_fg, case.beside.excess.mean
+    shape = case.policy.shapes.get(case.found.cause, MM1)
+    plain, shaped = case.look.curve(), case.look.curve(shape)
     if isinstance(plain, NoData) or isinstance(shaped, NoData) or isinstance(rho_fg, NoData):
         return 1.0
     if excess <= 0.0:
@@ -405,5 +340,5 @@ def _scale(policy: Policy, look: Look, beside: Comparison, cause: Cause) -> floa
         return float(shaped.utilisation(plain.t_x_ms(min(max(rho, 0.0), RHO_MAX))))
 
     # At its mean T_x, and at the one that it would have were it as slow as its siblings.
-    slow = rho_fg + beside.own.mean
+    slow = rho_fg + case.beside.own.mean
     return (by_shape(slow) - by_shape(slow - excess)) / excess

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from dial.classifier import Symptom, own
-from dial.controller.engage import cause_of, lost_by, symptom_beside
+from dial.controller.classify import cause_of, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import stays
 from dial.controller.history import WINDOW_INTERVALS

@@ -17,7 +17,8 @@ import numpy as np
 
 from dial.classifier import Metrics
 from dial.columns import Bools, Floats
-from dial.controller.engage import Suspicion, asked, by_chance, engage, find_cause
+from dial.controller.classify import find_cause
+from dial.controller.engage import Suspicion, asked, by_chance, engage
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
 from dial.controller.history import WINDOW_INTERVALS, History, Witnesses

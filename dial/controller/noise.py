@@ -104,8 +104,7 @@ class Costs(Columns):
     def variation(self, *, far: bool = False) -> Floats:
         """(n,) of one request, as a part of the mean, squared; with what is ``far`` out or not."""
         squares = self.squares + self.far if far else self.squares
-        found: Floats = (_ASSUMED_INTERVALS + squares) / (_ASSUMED_INTERVALS + self.weight)
-        return found
+        return _variance(squares, self.weight, 1.0, _ASSUMED_INTERVALS)
 
     def learn(self, slowdown: Floats, requests: Floats, *, memory_intervals: int) -> Costs:
         """One more interval.
@@ -141,12 +140,9 @@ def noise(costs: Costs, residual: CusumState, usual_rho_fg: Floats, percentile: 
     """
     n = np.maximum(residual.requests, 1.0)
     by_sampling = t_x_error(n, np.nan_to_num(usual_rho_fg), percentile) ** 2
-    # Of w values the mean takes one.
-    weight = np.maximum(residual.weight - 1.0, 0.0)
-    assumed = _ASSUMED_INTERVALS * by_sampling
-    of_t_x = (assumed + residual.m2) / (assumed + weight * by_sampling)
+    of_t_x = _variance(residual.m2, _freedom(residual), by_sampling, _ASSUMED_INTERVALS)
     return Noise(
-        _larger(of_t_x),
+        _larger(of_t_x / by_sampling),
         _larger(costs.variation()),
         _larger(costs.variation(far=True)),
         costs.weight,
@@ -162,11 +158,24 @@ def rate_deviation(residual: CusumState, by_sampling: Floats, requests: Floats) 
     by_sampling : (n,) its standard deviation, had the past been like that.
     requests : (n,) how many the next one rests on; of fewer than usual it is less sure.
     """
-    weight = np.maximum(residual.weight - 1.0, 0.0)
     fewer = np.maximum(1.0, residual.requests / np.maximum(requests, 1.0))
-    assumed = _ASSUMED_OF_RATES * by_sampling**2
-    learnt = np.sqrt((assumed + residual.m2 * fewer) / (_ASSUMED_OF_RATES + weight))
+    squares, weight = residual.m2 * fewer, _freedom(residual)
+    learnt = np.sqrt(_variance(squares, weight, by_sampling**2, _ASSUMED_OF_RATES))
     found: Floats = np.maximum(learnt, _LEAST_OF_RATES * by_sampling)
+    return found
+
+
+def _variance(
+    squares: Floats, weight: Floats, by_sampling: Floats | float, assumed: float
+) -> Floats:
+    """(n,) as learnt, after so many ``assumed`` intervals that had it ``by_sampling``."""
+    found: Floats = (assumed * by_sampling + squares) / (assumed + weight)
+    return found
+
+
+def _freedom(residual: CusumState) -> Floats:
+    """(n,) Intervals that the squared deviations are of: the mean takes one."""
+    found: Floats = np.maximum(residual.weight - 1.0, 0.0)
     return found
 
 

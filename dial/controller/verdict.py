@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from dial.classifier import own
 from dial.columns import Floats
-from dial.controller.engage import lost_by
+from dial.controller.classify import lost_by
 from dial.controller.finding import Finding, in_words
 from dial.controller.look import Look, Looks, used_part
 from dial.controller.policy import Policy
