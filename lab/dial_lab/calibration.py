@@ -143,12 +143,12 @@ def calibrate(
         If somebody outside the lab takes the resource, or the neighbour does not.
     """
     cost = cost or resource.cost
-    quiet_rps = saturation_rps(address, cost, seconds)
-    _require_quiet(resource, machine, quiet_rps, cost)
-    if rho_bg is None:
-        return Calibration(quiet_rps, quiet_rps)
     at_most_s = seconds + SETTLE_S
     with one_cache.watching(children, resource, machine) as watch:
+        quiet_rps = saturation_rps(address, cost, seconds)
+        _require_quiet(resource, machine, quiet_rps, cost)
+        if rho_bg is None:
+            return Calibration(quiet_rps, quiet_rps)
         neighbour = resource.start_neighbour(children, machine, rho_bg, at_most_s, program)
         try:
             saturation_rps(address, cost, SETTLE_S)

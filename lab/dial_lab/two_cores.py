@@ -14,32 +14,25 @@ Measured on two virtual cores of an EPYC (family 25, model 17), beside the round
 a compiled program, 672 times in two minutes: 3 to 26 ns where the round trip took 47 to 85 ns, 116
 to 125 where it took 255 to 294.
 
-Two virtual cores may also be two threads of one core: 3 to 8 ns, where two cores with a cache in
-common take 23 to 30.
-
 What keeps them together: a core that never rests stays where it is, and one that rests is put near
-the one that wakes it.  So while they are two cores with a cache in common, each has a program that
-runs when nothing else does.  While they are apart these rest, and the two wake each other 2,000
-times a second.  While they are threads of one core these rest, for each would take half of the
-other's.  Of a minute in which both cores had 60 % to do, three times each, in turn:
+the one that wakes it.  So while the two are together each has a program that runs when nothing else
+does; while they are apart these rest, and the two cores wake each other 2,000 times a second.  Of a
+minute in which both cores had 60 % to do, three times each, in turn:
 
     ==================================  ===============  =====
     programs                            apart            moves
     ==================================  ===============  =====
     none                                30, 4 and 14 %   7-12
     never rest                          38, 6 and 72 %   1-3
-    never rest while not apart          6, 11 and 11 %   6-16
+    never rest while together           6, 11 and 11 %   6-16
     and wake each other while apart     3, 2 and 2 %     6-10
     ==================================  ===============  =====
 
 With the last they were apart for a quarter of a second at a time, three quarters at most; with none
-for 6 s.  Half an hour later they were hardly ever apart, but threads of one core for 91, 100 and 88
-% of 42 s with none, and for 4, 24 and 44 % with programs that rest then.  (Nothing was found that
-moves them from there: it took a second to half a minute, whether both rested, one of them, both in
-turn or neither.)
+for 6 s.  (Programs in C did that, told by this one's figures.)
 
-What it costs: half a millisecond of each core four times a second, 16 KiB of cache, and all the time
-of both that nobody wants.
+What it costs: half a millisecond of each core four times a second, 16 KiB of cache, the time of
+both that nobody wants, and while they are apart some 50 us of every half millisecond.
 
 Where the cores never share a cache, the neighbour has to be somewhere else; where they always do,
 as on a computer without a hypervisor, this says so.
@@ -50,6 +43,7 @@ from __future__ import annotations
 import argparse
 import mmap
 import os
+import select
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -62,9 +56,6 @@ from dial_lab.slowdisk import go_first
 
 APART_NS = 60.0
 """A line's way at which the cores are apart: see the module."""
-
-ONE_CORE_NS = 14.0
-"""A line's way below which they are two threads of one core."""
 
 EVERY_S = 0.25
 """The cores were apart for 0.2 s and more."""
@@ -91,11 +82,11 @@ def _chain() -> list[tuple[int, int]]:
     return list(zip(words, [*words[1:], words[0]], strict=True))
 
 
-def _pass_ns(memory: memoryview) -> int:
+def _pass_ns(memory: Sequence[int] | memoryview) -> int:
     """Follow the chain once; how long it took."""
     word = 0
     begin_ns = time.perf_counter_ns()
-    for _ in range(64):
+    for _ in range(_LINES):
         word = memory[word]
     return time.perf_counter_ns() - begin_ns
 
@@ -118,12 +109,14 @@ class Pair:
         asked, self._ask = os.pipe()
         self._done, done = os.pipe()
         if not os.fork():
-            os.close(self._ask)
-            os.close(self._done)
-            os.sched_setaffinity(0, {other})
-            go_first()
-            _answer(asked, done, self._memory)
-            os._exit(0)
+            try:
+                os.close(self._ask)
+                os.close(self._done)
+                os.sched_setaffinity(0, {other})
+                go_first()
+                _answer(asked, done, self._memory)
+            finally:
+                os._exit(0)
         os.close(asked)
         os.close(done)
         os.sched_setaffinity(0, {one})
@@ -146,8 +139,12 @@ class Pair:
             self._tell(_WAKE)
 
     def _tell(self, what: bytes) -> None:
-        os.write(self._ask, what)
-        if not os.read(self._done, 1):
+        try:
+            os.write(self._ask, what)
+            answered = os.read(self._done, 1)
+        except BrokenPipeError:
+            answered = b""
+        if not answered:
             raise LabError(f"llc: who answers on core {self._other} has ended")
 
 
@@ -164,7 +161,8 @@ def _answer(asked: int, done: int, memory: memoryview) -> None:
 def keep_busy(core: int, groups: Sequence[Path]) -> int:
     """Start a process that lets a core not rest for :data:`EVERY_S`, each time that it is told so.
 
-    It runs while nothing else does there, and ends with whoever tells it.
+    It runs while nothing else does there, and ends with whoever tells it: with who was forked
+    later first, for those have inherited its end of the pipe.
 
     Parameters
     ----------
@@ -184,14 +182,38 @@ def keep_busy(core: int, groups: Sequence[Path]) -> int:
         for path in groups:
             path.write_text(str(process), encoding="ascii")
         return tell
-    os.close(tell)
-    os.sched_setaffinity(0, {core})
-    os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    while os.read(told, 64):
-        until_s = time.monotonic() + _LONGER * EVERY_S
-        while time.monotonic() < until_s:
-            pass
-    os._exit(0)
+    try:
+        os.close(tell)
+        os.sched_setaffinity(0, {core})
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        # Who was not let run for a while has been told so more than once.
+        while os.read(told, select.PIPE_BUF):
+            until_s = time.monotonic() + _LONGER * EVERY_S
+            while time.monotonic() < until_s:
+                # A group that has its quota back is let run at a tick, or at this.
+                os.sched_yield()
+    finally:
+        os._exit(0)
+
+
+def keep_together(pair: Pair, busy: Sequence[int], way_ns: float) -> None:
+    """For :data:`EVERY_S`: let neither core rest, or wake each other where they are apart.
+
+    Parameters
+    ----------
+    pair
+        The cores.
+    busy
+        What :func:`keep_busy` returned, for each of them.
+    way_ns
+        How long a line just took.
+    """
+    if way_ns >= APART_NS:
+        pair.wake_each_other(EVERY_S)
+        return
+    for tell in busy:
+        os.write(tell, b"x")
+    time.sleep(EVERY_S)
 
 
 def main() -> None:
@@ -208,13 +230,7 @@ def main() -> None:
         while True:
             way_ns = pair.way_ns()
             out.write(f"{time.monotonic():.3f} {way_ns:.1f}\n")
-            if way_ns >= APART_NS:
-                pair.wake_each_other(EVERY_S)
-                continue
-            if way_ns >= ONE_CORE_NS:
-                for tell in busy:
-                    os.write(tell, b"x")
-            time.sleep(EVERY_S)
+            keep_together(pair, busy, way_ns)
 
 
 if __name__ == "__main__":

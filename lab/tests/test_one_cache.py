@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import time
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pytest
@@ -23,8 +20,8 @@ from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult, policy_figures
 from dial_lab.resources import CPU
 from dial_lab.resources.llc import LLC
-from dial_lab.topology import RESTLESS, Machine
-from dial_lab.two_cores import APART_NS, keep_busy
+from dial_lab.topology import Machine
+from dial_lab.two_cores import APART_NS
 
 NEAR, FAR = 15.0, 120.0
 
@@ -82,50 +79,6 @@ def test_a_watch_reads_what_its_program_wrote_but_for_a_line_that_is_half_there(
     watch.require_together(10.0, 12.5)
     with pytest.raises(LabUnquiet, match="for 25% of the neighbour's time and 25% of its first"):
         watch.require_together(10.0, 11.0)
-
-
-two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="two cores are needed")
-root = pytest.mark.skipif(os.geteuid() != 0, reason="coming first on a core takes root")
-
-
-@two_cores
-@root
-def test_a_line_takes_some_nanoseconds_from_core_to_core(tmp_path: Path) -> None:
-    machine = Machine("s1", max(os.sched_getaffinity(0)), Cgroups(tmp_path, False, ()))
-    group = tmp_path / RESTLESS
-    group.mkdir(parents=True)
-    out = tmp_path / f"cores-{machine.other_cores[-1]}-{machine.core}.txt"
-
-    def ways_ns() -> list[float]:
-        return [float(line.split()[1]) for line in out.read_text().split("\n")[:-1]]
-
-    with Children(tmp_path) as children, one_cache.watching(children, LLC, machine) as watch:
-        assert watch is not None
-        until_s = time.monotonic() + 60.0
-        while len(ways_ns()) < 4 and time.monotonic() < until_s:
-            children.check()
-            time.sleep(0.1)
-    # Of two threads of one core it is next to nothing, by chance less; 2 us are no cache's.
-    assert len(ways_ns()) >= 4
-    assert -20.0 < median(ways_ns()) < 2000.0
-    assert (group / "cgroup.procs").read_text().isdecimal()
-
-
-@root
-def test_what_keeps_a_core_busy_runs_while_nothing_else_does_and_ends_with_who_tells_it(
-    tmp_path: Path,
-) -> None:
-    core = max(os.sched_getaffinity(0))
-    tell = keep_busy(core, [tmp_path / "cgroup.procs"])
-    process = int((tmp_path / "cgroup.procs").read_text())
-    os.write(tell, b"x")
-    until_s = time.monotonic() + 60.0
-    while os.sched_getscheduler(process) != os.SCHED_IDLE and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert os.sched_getscheduler(process) == os.SCHED_IDLE
-    assert os.sched_getaffinity(process) == {core}
-    os.close(tell)
-    assert os.waitpid(process, 0) == (process, 0)
 
 
 def test_where_the_neighbour_is_on_its_victims_core_nothing_is_watched(tmp_path: Path) -> None:
