@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dial.classifier import Path, Symptom, leaf, own, symptom_of
 from dial.controller.finding import Finding, Why
-from dial.controller.look import Look, reading_of, used_part
+from dial.controller.look import Look, as_dear_for_being_few, reading_of, used_part
 from dial.controller.policy import Policy
+from dial.controller.siblings import Siblings
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
 
@@ -20,16 +21,41 @@ the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour t
 0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
 
-def find_cause(policy: Policy, look: Look) -> Finding:
-    """Classify an interval that is slower than expected, and estimate what a neighbour takes."""
+def find_cause(policy: Policy, look: Look, siblings: Siblings | None = None) -> Finding:
+    """Classify an interval that is slower than expected, and estimate what a neighbour takes.
+
+    Parameters
+    ----------
+    policy : the strategies.
+    look : the backend's interval.
+    siblings : what its siblings suffer, if it is one of those that likely are slow.
+    """
     if not look.heard and isinstance(sample := look.seen.sample, NoData):
         why = (f"cannot be classified: {sample.reason}",)
         return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
     cause, path = cause_of(policy, look)
+    if cause is Cause.NET and siblings is not None and _surely_dearer(policy, look, siblings):
+        # No link does that; who waits for memory is slower to accept a connection as well.
+        cause, path = Cause.LLC, (*path, "requests cost more CPU time, which no link makes them")
     if not cause.costs_capacity:
         return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
     alone = lost_by(policy, look, cause)
     return Finding(cause, alone, path, symptom_beside(policy, look, cause))
+
+
+def dearer(policy: Policy, look: Look) -> float:
+    """CPU time of a request over the least for which load would leave a victim in the cache."""
+    return (1.0 - policy.guards.engage_rho_bg) * look.features.number("cpu_time_ratio")
+
+
+def _surely_dearer(policy: Policy, look: Look, siblings: Siblings) -> bool:
+    """Whether its requests cost more CPU time than its siblings', and not for being few."""
+    beside = siblings.by_cpu_time(look.row)
+    return (
+        not isinstance(beside, NoData)
+        and beside.exceeds(policy.guards.engage_rho_bg)
+        and dearer(policy, look) >= as_dear_for_being_few(look)
+    )
 
 
 def cause_of(policy: Policy, look: Look, held: RhoBg | None = None) -> tuple[Cause, Why]:

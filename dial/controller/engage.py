@@ -96,11 +96,11 @@ def engage(
 
     Sure enough: the detector says so, at half its threshold where the backend is far slower than
     its siblings, or where the balancer's choice says the same; and the class is that of the
-    suspicious interval before too, by something newer or by a witness that is sure, or one that is
-    measured inside the VM.  What is expected is exceeded by chance or by load of one's own as well,
-    and then the class is whatever the noise of that interval looks like; it rarely looks the same
-    twice.  One interval is enough where all that can tell of it says the same
-    (:mod:`dial.controller.agreement`), but not for what may have come back.
+    suspicious interval before too, by something newer (of the log: that is clear) or by a witness
+    that is sure, or one that is measured inside the VM.  What is expected is exceeded by chance or
+    by load of one's own as well, and then the class is whatever the noise of that interval looks
+    like; it rarely looks the same twice.  One interval is enough where all that can tell of it says
+    the same (:mod:`dial.controller.agreement`), but not for what may have come back.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -201,13 +201,14 @@ def _looks_the_same(case: _Case, *, surely: bool) -> bool:
 
     The log of half an interval is new; an agent's sample may still be the one that spoke before.
     Where that is ``surely`` no noise, for the CPU gives less than it did and than the siblings',
-    the next one need not be waited for.
+    the next one need not be waited for.  What the log alone says has to be clear, or a neighbour
+    on the CPU is named for the network, if the sample has not seen it yet.
     """
     cause, before = case.found.cause, case.suspicion.before
     if before is None or cause is not before.cause or cause is Cause.UNKNOWN:
         return False
     shown = symptom_of(case.policy.tree, case.look.features)
-    by_log = shown is not None and shown.feature in OF_THE_LOG
+    by_log = shown is not None and shown.feature in OF_THE_LOG and shown.is_clear
     return surely or by_log or before.before(case.look.sample_at_s) is not None
 
 

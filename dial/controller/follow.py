@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from dial.classifier import Symptom, own
-from dial.controller.classify import cause_of, lost_by, symptom_beside
+from dial.controller.classify import cause_of, dearer, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import stays
 from dial.controller.history import WINDOW_INTERVALS
@@ -187,7 +187,7 @@ def _name(
         return contention, suspect
     if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
-    if cause is Cause.NET and _dearer(policy, look) >= as_dear_for_being_few(look):
+    if cause is Cause.NET and dearer(policy, look) >= as_dear_for_being_few(look):
         # A link makes no request cost more CPU time; of few connections the time to connect says
         # little: beside a neighbour in the cache it was 0.5 to 2.3 times the usual.
         return contention, suspect
@@ -200,11 +200,6 @@ def _name(
     return contention, cause
 
 
-def _dearer(policy: Policy, look: Look) -> float:
-    """CPU time of a request over the least for which load would leave a victim in the cache."""
-    return (1.0 - policy.guards.engage_rho_bg) * look.features.number("cpu_time_ratio")
-
-
 def _surely_cache(policy: Policy, look: Look) -> bool:
     """Whether requests need more CPU time each, and not for being few.
 
@@ -214,12 +209,12 @@ def _surely_cache(policy: Policy, look: Look) -> bool:
     """
     if not look.usable or not look.window("requests") or math.isnan(look.window("t_x_ms")):
         return False
-    least, dearer = policy.guards.engage_rho_bg, _dearer(policy, look)
-    if dearer >= as_dear_for_being_few(look):
+    least, times = policy.guards.engage_rho_bg, dearer(policy, look)
+    if times >= as_dear_for_being_few(look):
         return True
     slower = lost_by(policy, look, Cause.UNKNOWN)
     slow = not isinstance(slower, NoData) and slower.mean >= max(least, slower.sd)
-    return slow and dearer >= 1.0
+    return slow and times >= 1.0
 
 
 def _enough(policy: Policy) -> float:

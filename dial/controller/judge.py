@@ -146,7 +146,7 @@ def _look_into(
     suspect = None if suspicion.before is None else suspicion.before.cause
     contention = None
     if above:
-        found = find_cause(policy, look)
+        found = find_cause(policy, look, siblings if suspicion.likely else None)
         if suspicion.likely:
             finding, contention = engage(policy, look, found, suspicion, siblings, tick=tick)
         else:

@@ -342,7 +342,9 @@ def as_dear_for_being_few(look: Look) -> float:
     Where f of the CPU time does not depend on load, requests at the part q of the usual load cost
     f / q + 1 - f times as much.
     """
-    of_usual = float(look.looks.of_usual[look.row])
+    part = look.features["requests_ratio"]
+    told = look.looks.baseline.tells_idle("cpu_time")[look.row]
+    of_usual = 1.0 if told or isinstance(part, NoData) else min(part, 1.0)
     return _MOST_WITHOUT_LOAD / of_usual + 1.0 - _MOST_WITHOUT_LOAD if of_usual else math.inf
 
 

@@ -233,10 +233,36 @@ def test_one_interval_is_not_enough_for_one_that_has_come_back(busy):
     assert run(service, 2) == [Action.HOLD, Action.SHIFT]
 
 
-def test_the_time_to_connect_names_a_cause_twice_whatever_the_sample(after_quiet):
-    """It is of the log, and that of half an interval is a new one."""
-    service = after_quiet(LEASTCONN, link_rho_bg={})
-    service.link_rho_bg["s1"], service.given["s1"] = 0.7, 0.5
+def linked(after_quiet, t_c_ratio, **options):
+    service = after_quiet(LEASTCONN, link_rho_bg={}, **options)
+    service.link_rho_bg["s1"], service.given["s1"] = 1.0 - 1.0 / t_c_ratio, 0.5
+    return service
+
+
+def test_a_clear_time_to_connect_names_a_cause_twice_whatever_the_sample(after_quiet):
+    """It is of the log, and that of half an interval is a new one.  The tree asks for 3."""
+    for plan in again(linked(after_quiet, t_c_ratio=5.1)):
+        assert plan.action is Action.SHIFT
+        assert plan.backends[0].verdict.cause is Cause.NET
+
+
+def test_one_that_is_not_clear_names_it_twice_by_two_samples_alone(after_quiet):
+    """A neighbour on the CPU is slow to connect to as well, before a sample has seen it."""
+    newer, older = again(linked(after_quiet, t_c_ratio=3.3))
+    assert newer.backends[0].verdict.cause is Cause.NET
+    assert older.backends[0].verdict.cause is not Cause.NET
+
+
+def test_what_surely_makes_requests_dearer_is_the_cache_and_no_link(after_quiet):
+    service = linked(after_quiet, t_c_ratio=5.1)
+    service.cache_rho_bg["s1"] = 0.6
+    run(service, 2)
+    assert service.state.backends.contentions["s1"].cause is Cause.LLC
+
+
+def test_a_link_whose_few_requests_are_dearer_for_being_few_is_a_link(after_quiet):
+    """Half of the CPU time is the VM's own: half of the requests cost half as much again."""
+    service = linked(after_quiet, t_c_ratio=5.1, idle_cores=0.08)
     for plan in again(service):
         assert plan.action is Action.SHIFT
         assert plan.backends[0].verdict.cause is Cause.NET
