@@ -58,7 +58,8 @@ def judge(
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
-        known, peak = _learn(policy, known, looks, where=signal.calm)
+        trusted = signal.learnt >= policy.learn_intervals
+        known, peak = _learn(policy, known, looks, where=signal.calm, trusted=trusted)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
@@ -221,11 +222,13 @@ def _witnesses(policy: Policy, known: Known, history: History) -> Witnesses:
     return Witnesses(history, policy.sampling, policy.percentile, errors)
 
 
-def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Known, Floats]:
+def _learn(
+    policy: Policy, known: Known, looks: Looks, *, where: Bools, trusted: Bools
+) -> tuple[Known, Floats]:
     """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too.
 
     How much costs vary is learnt of all backends: without the dear intervals they would seem to
-    vary little.
+    vary little.  Whose usual cost can be ``trusted`` is known by then.
     """
     memory = policy.memory_intervals
     rate_per_s, t_x_ms = looks.seen.windows["rate_per_s"], looks.seen.windows["t_x_ms"]
@@ -240,7 +243,7 @@ def _learn(policy: Policy, known: Known, looks: Looks, where: Bools) -> tuple[Kn
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
     slowdown, requests = looks.read.slowdown, looks.read.requests
     return known.but(
-        costs=known.costs.learn(slowdown, requests, memory_intervals=memory),
+        costs=known.costs.learn(slowdown, requests, trusted, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),
         peak=peak_state,
         curve=known.curve.learn(np.where(where, t_x_ms, np.nan), rho_fg, memory_intervals=memory),

@@ -26,6 +26,9 @@ Regimes
     one interval far out
         Counts at most three deviations as they are known: a neighbour's first intervals, which are
         learnt before load has left it, widen nothing by much.
+    a controller has just begun
+        An agent's first sample may be of a time without requests, and requests then seem eight
+        times as dear as "usual".  Until it is known what is usual nothing counts as far out.
     a stranger comes and goes in quiet times
         What it does to T_x is noise as well: who always has one is slower to see another.
 
@@ -40,7 +43,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dial.columns import Columns, Floats
+from dial.columns import Bools, Columns, Floats
 from dial.detector import CusumState
 from dial.queueing import t_x_error
 
@@ -89,7 +92,8 @@ class Costs(Columns):
     squares
         Sum of n (s - 1)^2, each bounded.
     far
-        What the bound has taken off.
+        What the bound has taken off, since it was known what is expected: a first sample may be of
+        a time before the first requests, and the next one is eight times as dear then.
     """
 
     weight: Floats
@@ -106,13 +110,16 @@ class Costs(Columns):
         squares = self.squares + self.far if far else self.squares
         return _variance(squares, self.weight, 1.0, _ASSUMED_INTERVALS)
 
-    def learn(self, slowdown: Floats, requests: Floats, *, memory_intervals: int) -> Costs:
+    def learn(
+        self, slowdown: Floats, requests: Floats, trusted: Bools, *, memory_intervals: int
+    ) -> Costs:
         """One more interval.
 
         Parameters
         ----------
         slowdown : (n,) CPU time of a request over the expected one; NaN is not learnt.
         requests : (n,) how many it rests on.
+        trusted : (n,) whether it is known what is expected.
         memory_intervals : after so many a learnt one counts 1/e.
         """
         fade = 1.0 - 1.0 / memory_intervals
@@ -123,9 +130,8 @@ class Costs(Columns):
         def add(past: Floats, newest: Floats | float) -> Floats:
             return np.where(known, past * fade + newest, past)
 
-        return Costs(
-            add(self.weight, 1.0), add(self.squares, bounded), add(self.far, square - bounded)
-        )
+        far = np.where(trusted, square - bounded, 0.0)
+        return Costs(add(self.weight, 1.0), add(self.squares, bounded), add(self.far, far))
 
 
 def noise(costs: Costs, residual: CusumState, usual_rho_fg: Floats, percentile: float) -> Noise:

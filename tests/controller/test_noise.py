@@ -12,10 +12,11 @@ from dial.estimator import Tracker
 from dial.queueing import t_x_error
 
 
-def costs(slowdowns, requests=100.0):
+def costs(slowdowns, requests=100.0, trusted=True):
     found = Costs.blank(1)
     for slowdown in slowdowns:
-        found = found.learn(np.array([slowdown]), np.array([requests]), memory_intervals=10**9)
+        one = np.array([slowdown]), np.array([requests]), np.array([trusted])
+        found = found.learn(*one, memory_intervals=10**9)
     return found
 
 
@@ -63,6 +64,13 @@ def test_one_heavy_request_widens_little_and_is_known_for_what_it_is():
     # 100 requests that together cost 900 more: 8100 over 30 + 101.
     assert found.costs[0] == pytest.approx(np.sqrt((130.0 + 8100.0) / 131.0))
     assert found.cpu_time[0] < 1.05
+
+
+def test_before_it_is_known_what_is_usual_nothing_is_far_out():
+    """The first sample may be of a time without requests; the next one is eight times as dear."""
+    found = costs([8.0], trusted=False)
+    assert found.variation(far=True) == found.variation() == pytest.approx((30.0 + 9.0) / 31.0)
+    assert costs([8.0]).variation(far=True) == pytest.approx((30.0 + 4900.0) / 31.0)
 
 
 def test_without_a_sample_or_a_request_nothing_is_learnt():

@@ -295,3 +295,16 @@ def test_evidence_of_the_time_before_a_shift_is_forgotten(after_quiet):
     run(service, 3)
     assert "s1" in service.state.backends.contentions
     assert not service.state.backends.known.rates.evidence.any()
+
+
+def test_a_first_sample_of_an_idle_time_does_not_make_costs_seem_to_vary(make_service):
+    service = make_service(meaning=LEASTCONN, arrival_per_s=120.0)
+    first = service.observe()
+    idle = tuple(
+        replace(b, sample=replace(b.sample, cpu_usr_cores=0.005, cpu_sys_cores=0.0))
+        for b in first.backends
+    )
+    service.state, _ = step(service.policy, service.state, replace(first, backends=idle))
+    assert set(run(service, 21)) == {Action.HOLD}
+    service.rho_bg["s1"], service.given["s1"] = 0.45, 0.6
+    assert service.run(1).action is Action.SHIFT
