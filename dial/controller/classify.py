@@ -21,6 +21,10 @@ the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour t
 0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
 
+NO_LINK = "requests cost more CPU time, which no link makes them"
+"""Why it is the cache: who waits for memory is slower to accept a connection as well."""
+
+
 def find_cause(policy: Policy, look: Look, siblings: Siblings | None = None) -> Finding:
     """Classify an interval that is slower than expected, and estimate what a neighbour takes.
 
@@ -35,8 +39,7 @@ def find_cause(policy: Policy, look: Look, siblings: Siblings | None = None) -> 
         return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
     cause, path = cause_of(policy, look)
     if cause is Cause.NET and siblings is not None and _surely_dearer(policy, look, siblings):
-        # No link does that; who waits for memory is slower to accept a connection as well.
-        cause, path = Cause.LLC, (*path, "requests cost more CPU time, which no link makes them")
+        cause, path = Cause.LLC, (*path, NO_LINK)
     if not cause.costs_capacity:
         return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
     alone = lost_by(policy, look, cause)

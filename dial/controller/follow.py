@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dial.classifier import Symptom, own
-from dial.controller.classify import cause_of, dearer, lost_by, symptom_beside
+from dial.classifier import Symptom, own, symptom_of
+from dial.controller.classify import NO_LINK, cause_of, dearer, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import stays
 from dial.controller.history import WINDOW_INTERVALS
@@ -185,11 +185,13 @@ def _name(
     cause, path = cause_of(policy, look, contention.rho_bg)
     if not under_load and not cause.is_own_doing:
         return contention, suspect
+    if cause is Cause.NET and dearer(policy, look) >= as_dear_for_being_few(look):
+        cause, path = Cause.LLC, (*path, NO_LINK)
     if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
-    if cause is Cause.NET and dearer(policy, look) >= as_dear_for_being_few(look):
-        # A link makes no request cost more CPU time; of few connections the time to connect says
-        # little: beside a neighbour in the cache it was 0.5 to 2.3 times the usual.
+    if cause is Cause.NET and not _is_clear(policy, look):
+        # Of few connections the time to connect says little: beside a neighbour in the cache it was
+        # 0.5 to 2.3 times the usual.
         return contention, suspect
     # What is measured inside the VM need not look the same twice.
     if cause.costs_capacity and (cause is suspect or cause.is_own_doing):
@@ -198,6 +200,11 @@ def _name(
             contention, cause=cause, evidence=in_words(path), symptom=symptom, gone=0.0
         )
     return contention, cause
+
+
+def _is_clear(policy: Policy, look: Look) -> bool:
+    shown = symptom_of(policy.tree, look.features)
+    return shown is not None and shown.is_clear
 
 
 def _surely_cache(policy: Policy, look: Look) -> bool:

@@ -22,12 +22,12 @@ format 1.
     spoke for a neighbour that has gone spoke for no other any more; when no cause was unknown any
     more where the siblings are as slow; when few requests were held to be dear for being few; when
     the drained were asked before their neighbour is forgotten; when response times spoke of a
-    victim in the cache whose agent is gone; when a neighbour in the cache might pause; and when one
-    interval was enough in which three witnesses say the same, with errors of their quiet past.)
+    victim in the cache whose agent is gone; when a neighbour in the cache might pause; when one
+    interval was enough in which three witnesses say the same, with errors of their quiet past; and
+    when a time to connect had to be clear to name what had no name.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
-    (Recorded anew for the last of these reasons: three witnesses name it in the interval in which
-    two moved load.)
+    (Recorded anew when three witnesses named it in the interval in which two moved load.)
 
 A decision that is to be another one from now on is a reason to record anew:
 ``python tests/controller/test_decisions.py``.
