@@ -209,6 +209,8 @@ def _looks_the_same(case: _Case, *, surely: bool) -> bool:
         return False
     shown = symptom_of(case.policy.tree, case.look.features)
     by_log = shown is not None and shown.feature in OF_THE_LOG and shown.is_clear
+    # The cache's evidence is the sample's, whatever it shows by.
+    by_log = by_log and cause is not Cause.LLC
     return surely or by_log or before.before(case.look.sample_at_s) is not None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dial.classifier import Symptom, own, symptom_of
+from dial.classifier import OF_THE_LOG, Symptom, own, symptom_of
 from dial.controller.classify import NO_LINK, cause_of, dearer, lost_by, symptom_beside
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import stays
@@ -189,7 +189,7 @@ def _name(
         cause, path = Cause.LLC, (*path, NO_LINK)
     if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
-    if cause is Cause.NET and not _is_clear(policy, look):
+    if cause is Cause.NET and _is_unclear(policy, look):
         # Of few connections the time to connect says little: beside a neighbour in the cache it was
         # 0.5 to 2.3 times the usual.
         return contention, suspect
@@ -202,9 +202,10 @@ def _name(
     return contention, cause
 
 
-def _is_clear(policy: Policy, look: Look) -> bool:
+def _is_unclear(policy: Policy, look: Look) -> bool:
+    """Whether it shows by the log, and not clearly."""
     shown = symptom_of(policy.tree, look.features)
-    return shown is not None and shown.is_clear
+    return shown is not None and shown.feature in OF_THE_LOG and not shown.is_clear
 
 
 def _surely_cache(policy: Policy, look: Look) -> bool:

@@ -58,7 +58,7 @@ def judge(
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
-        trusted = signal.learnt >= policy.learn_intervals
+        trusted = known.costs.weight >= policy.learn_intervals
         known, peak = _learn(policy, known, looks, where=signal.calm, trusted=trusted)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)

@@ -80,6 +80,7 @@ def test_a_calibration_with_somebody_elses_company_is_refused(
 ) -> None:
     # 0.9 of a core over 130 (60) requests of 300,000 loads are 23 (50) ns a load.
     monkeypatch.setattr(calibration, "saturation_rps", lambda *_: rps)
+    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext())
     machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
     expected = (
         pytest.raises(LabError, match="s1 needs 50 ns of CPU time for one")

@@ -32,6 +32,26 @@ def within_a_minute(condition: Callable[[], bool]) -> bool:
     return found
 
 
+def programs() -> list[psutil.Process]:
+    """Those that watch cores, of all that this process may have started."""
+    here = psutil.Process().children()
+    return [each for each in here if "dial_lab.two_cores" in each.cmdline()]
+
+
+def started_by(program: psutil.Process) -> list[psutil.Process]:
+    """Who answers, and one that keeps each core busy, once all three are there."""
+    assert within_a_minute(lambda: len(program.children()) == 3)
+    return list(program.children())
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether it runs no more; who reaps it is another matter."""
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Lines:
     """A memory whose words lead through all lines."""
 
@@ -102,14 +122,12 @@ def test_a_line_takes_some_nanoseconds_from_core_to_core_and_nothing_is_left_run
             return len(ways_ns()) >= 4
 
         assert within_a_minute(measured)
-        (program,) = psutil.Process().children()
-        # Who answers, and one that keeps each core busy.
-        started = program.children()
-        assert len(started) == 3
+        (program,) = programs()
+        started = started_by(program)
     # Of two threads of one core it is next to nothing, by chance less; 2 us are no cache's.
     assert -20.0 < median(ways_ns()) < 2000.0
     assert (group / "cgroup.procs").read_text() in {str(each.pid) for each in started}
-    assert within_a_minute(lambda: not any(each.is_running() for each in started))
+    assert within_a_minute(lambda: all(map(has_ended, started)))
 
 
 @needs_two_cores
@@ -118,11 +136,11 @@ def test_nothing_is_left_running_when_the_program_is_killed(tmp_path: Path) -> N
     machine = Machine("s1", max(os.sched_getaffinity(0)), Cgroups(tmp_path, False, ()))
     (tmp_path / RESTLESS).mkdir(parents=True)
     with Children(tmp_path) as children, one_cache.watching(children, LLC, machine):
-        (program,) = psutil.Process().children()
-        assert within_a_minute(lambda: len(program.children()) == 3)
-        started = program.children()
+        assert within_a_minute(lambda: len(programs()) == 1)
+        (program,) = programs()
+        started = started_by(program)
         program.kill()
-        assert within_a_minute(lambda: not any(each.is_running() for each in started))
+        assert within_a_minute(lambda: all(map(has_ended, started)))
         with pytest.raises(LabError, match="ended with code -9"):
             children.check()
 
@@ -141,14 +159,20 @@ def test_what_keeps_a_core_busy_does_so_for_a_moment_and_while_nothing_else_runs
     def is_waiting() -> bool:
         return bool(process.status() == psutil.STATUS_SLEEPING)
 
-    assert within_a_minute(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)
-    assert process.cpu_affinity() == [core]
-    assert within_a_minute(is_waiting)
-    before_s = used_s()
-    os.write(tell, b"xxx")
-    assert within_a_minute(lambda: used_s() - before_s >= 0.05)
-    # Three times told at once is once.
-    assert within_a_minute(is_waiting)
-    assert used_s() - before_s <= 2.0 * two_cores.EVERY_S
-    os.close(tell)
-    assert os.waitpid(process.pid, 0) == (process.pid, 0)
+    def busy_s() -> float:
+        """CPU time that it takes when it is told three times at once, which is once."""
+        before_s = used_s()
+        os.write(tell, b"xxx")
+        time.sleep(two_cores.EVERY_S)
+        assert within_a_minute(is_waiting)
+        return used_s() - before_s
+
+    try:
+        assert within_a_minute(lambda: os.sched_getscheduler(process.pid) == os.SCHED_IDLE)
+        assert process.cpu_affinity() == [core]
+        assert within_a_minute(is_waiting)
+        # Whoever else is on the core comes first, for as long as that takes.
+        assert within_a_minute(lambda: 0.05 <= busy_s() <= 2.0 * two_cores.EVERY_S)
+    finally:
+        os.close(tell)
+        assert os.waitpid(process.pid, 0) == (process.pid, 0)
