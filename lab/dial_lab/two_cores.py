@@ -45,7 +45,9 @@ import mmap
 import os
 import select
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import median_low
 
@@ -91,6 +93,20 @@ def _pass_ns(memory: Sequence[int] | memoryview) -> int:
     return time.perf_counter_ns() - begin_ns
 
 
+def _start(run: Callable[[], None]) -> int:
+    """Run something in a child, which then ends, and prints what was raised; the child's id."""
+    if process := os.fork():
+        return process
+    status = 1
+    try:
+        run()
+        status = 0
+    except BaseException:  # noqa: BLE001 - it is printed, and the process ends
+        traceback.print_exc()
+    finally:
+        os._exit(status)
+
+
 class Pair:
     """Two cores, between which a line's way is measured, and which wake each other.
 
@@ -108,15 +124,15 @@ class Pair:
         self._memory = memoryview(mmap.mmap(-1, _LINES * _WORDS_BETWEEN * 8)).cast("Q")
         asked, self._ask = os.pipe()
         self._done, done = os.pipe()
-        if not os.fork():
-            try:
-                os.close(self._ask)
-                os.close(self._done)
-                os.sched_setaffinity(0, {other})
-                go_first()
-                _answer(asked, done, self._memory)
-            finally:
-                os._exit(0)
+
+        def answer() -> None:
+            os.close(self._ask)
+            os.close(self._done)
+            os.sched_setaffinity(0, {other})
+            go_first()
+            _answer(asked, done, self._memory)
+
+        _start(answer)
         os.close(asked)
         os.close(done)
         os.sched_setaffinity(0, {one})
@@ -155,7 +171,8 @@ def _answer(asked: int, done: int, memory: memoryview) -> None:
         if what == _WRITE:
             for word, following in chain:
                 memory[word] = following
-        os.write(done, what)
+        with suppress(BrokenPipeError):  # who asked has ended, and the next read says so
+            os.write(done, what)
 
 
 def keep_busy(core: int, groups: Sequence[Path]) -> int:
@@ -177,12 +194,8 @@ def keep_busy(core: int, groups: Sequence[Path]) -> int:
         What to write a byte into.
     """
     told, tell = os.pipe()
-    if process := os.fork():
-        os.close(told)
-        for path in groups:
-            path.write_text(str(process), encoding="ascii")
-        return tell
-    try:
+
+    def run() -> None:
         os.close(tell)
         os.sched_setaffinity(0, {core})
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
@@ -192,8 +205,12 @@ def keep_busy(core: int, groups: Sequence[Path]) -> int:
             while time.monotonic() < until_s:
                 # A group that has its quota back is let run at a tick, or at this.
                 os.sched_yield()
-    finally:
-        os._exit(0)
+
+    process = _start(run)
+    os.close(told)
+    for path in groups:
+        path.write_text(str(process), encoding="ascii")
+    return tell
 
 
 def keep_together(pair: Pair, busy: Sequence[int], way_ns: float) -> None:
@@ -207,12 +224,21 @@ def keep_together(pair: Pair, busy: Sequence[int], way_ns: float) -> None:
         What :func:`keep_busy` returned, for each of them.
     way_ns
         How long a line just took.
+
+    Raises
+    ------
+    LabError
+        If one of the programs has ended, which shows while the cores are together, or who
+        answers, while they are apart.
     """
     if way_ns >= APART_NS:
         pair.wake_each_other(EVERY_S)
         return
     for tell in busy:
-        os.write(tell, b"x")
+        try:
+            os.write(tell, b"x")
+        except BrokenPipeError:
+            raise LabError("llc: what keeps a core from resting has ended") from None
     time.sleep(EVERY_S)
 
 

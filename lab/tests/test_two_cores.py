@@ -101,6 +101,25 @@ def test_cores_that_are_together_do_not_rest_and_others_wake_each_other(
     assert cores.woken_s == ([] if busy else [0.0])
 
 
+def test_a_core_that_nothing_keeps_from_resting_any_more_is_an_error() -> None:
+    told, tell = os.pipe()
+    os.close(told)
+    try:
+        with pytest.raises(LabError, match="keeps a core from resting has ended"):
+            keep_together(Cores(), [tell], 3.0)
+    finally:
+        os.close(tell)
+
+
+def test_what_a_child_fails_of_is_printed_and_it_ends(capfd: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise LabError("llc: of this")
+
+    child = two_cores._start(fail)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+    assert "llc: of this" in capfd.readouterr().err
+
+
 @needs_two_cores
 @needs_root
 def test_a_line_takes_some_nanoseconds_from_core_to_core_and_nothing_is_left_running(
