@@ -17,20 +17,13 @@
 """
 
 from dial.classifier.baseline import QuietBaseline
-from dial.classifier.features import (
-    FEATURES,
-    OF_THE_LOG,
-    Features,
-    FeaturesOfOne,
-    features_of,
-)
+from dial.classifier.features import FEATURES, Features, FeaturesOfOne, features_of
 from dial.classifier.metrics import Metrics
 from dial.classifier.symptom import Symptom, symptom_of
 from dial.classifier.tree import Branch, Leaf, Path, Tree, classify, leaf
 
 __all__ = [
     "FEATURES",
-    "OF_THE_LOG",
     "Branch",
     "Features",
     "FeaturesOfOne",

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from dial.classifier.features import OF_THE_LOG
 from dial.classifier.tree import Branch, Tree
 from dial.types import Measured, NoData
 
@@ -65,6 +66,11 @@ class Symptom:
             return False
         mean = sum(self.latest) / len(self.latest)
         return mean >= 0.5 * (self._quiet + self.threshold)
+
+    @property
+    def is_of_the_log(self) -> bool:
+        """Whether it is the balancer that shows it, and no agent."""
+        return self.feature in OF_THE_LOG
 
     @property
     def is_clear(self) -> bool:

@@ -51,7 +51,8 @@ import math
 from dataclasses import dataclass
 from statistics import median, pstdev
 
-from dial.controller.look import Look, reading_of
+from dial.controller.classify import lost_by
+from dial.controller.look import Look
 from dial.controller.noise import Noise
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, Siblings
@@ -132,10 +133,10 @@ def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
     """Whether each of the three says it of this interval alone, however sure."""
     read, row, least = look.looks.read, look.row, policy.guards.engage_rho_bg
     by_cpu = read.wait[row] if cause is Cause.CPU else 1.0 - 1.0 / read.slowdown[row]
-    reading = reading_of(policy, look, Cause.UNKNOWN)
-    if isinstance(reading, NoData) or not (read.rate[row] >= least and by_cpu >= least):
+    by_t_x = lost_by(policy, look, Cause.UNKNOWN)
+    if isinstance(by_t_x, NoData):
         return False
-    return policy.tracker.begin(reading).mean >= least
+    return bool(by_t_x.mean >= least and read.rate[row] >= least and by_cpu >= least)
 
 
 def _costs_are_alike(noise: Noise, row: int) -> bool:

@@ -20,8 +20,7 @@ time a request itself.  The time to connect is spent in the same queue as T_x, b
 the seconds of a probe it was 0.87 to 1.35 of the quiet one beside a neighbour that took 0.7, and
 0.86 to 1.28 when that had gone, where T_x was 16 to 34 ms and 6 to 10 ms."""
 
-
-NO_LINK = "requests cost more CPU time, which no link makes them"
+_NO_LINK = "requests cost more CPU time, which no link makes them"
 """Why it is the cache: who waits for memory is slower to accept a connection as well."""
 
 
@@ -38,8 +37,8 @@ def find_cause(policy: Policy, look: Look, siblings: Siblings | None = None) -> 
         why = (f"cannot be classified: {sample.reason}",)
         return Finding(Cause.UNKNOWN, NoData("the cause is unknown"), why)
     cause, path = cause_of(policy, look)
-    if cause is Cause.NET and siblings is not None and _surely_dearer(policy, look, siblings):
-        cause, path = Cause.LLC, (*path, NO_LINK)
+    if cause is Cause.NET and siblings and _dearer_than_siblings(policy, look, siblings):
+        cause, path = cache_if_dear(policy, look, cause, path)
     if not cause.costs_capacity:
         return Finding(cause, NoData(f"no neighbour: the cause is {cause}"), path)
     alone = lost_by(policy, look, cause)
@@ -51,14 +50,21 @@ def dearer(policy: Policy, look: Look) -> float:
     return (1.0 - policy.guards.engage_rho_bg) * look.features.number("cpu_time_ratio")
 
 
-def _surely_dearer(policy: Policy, look: Look, siblings: Siblings) -> bool:
-    """Whether its requests cost more CPU time than its siblings', and not for being few."""
+def is_dear(policy: Policy, look: Look) -> bool:
+    """Whether requests are dear enough to move load for, beyond what being few explains."""
+    return dearer(policy, look) >= as_dear_for_being_few(look)
+
+
+def cache_if_dear(policy: Policy, look: Look, cause: Cause, path: Why) -> tuple[Cause, Why]:
+    """The class and its path; the network's is the cache's where requests are dear."""
+    if cause is Cause.NET and is_dear(policy, look):
+        return Cause.LLC, (*path, _NO_LINK)
+    return cause, path
+
+
+def _dearer_than_siblings(policy: Policy, look: Look, siblings: Siblings) -> bool:
     beside = siblings.by_cpu_time(look.row)
-    return (
-        not isinstance(beside, NoData)
-        and beside.exceeds(policy.guards.engage_rho_bg)
-        and dearer(policy, look) >= as_dear_for_being_few(look)
-    )
+    return not isinstance(beside, NoData) and beside.exceeds(policy.guards.engage_rho_bg)
 
 
 def cause_of(policy: Policy, look: Look, held: RhoBg | None = None) -> tuple[Cause, Why]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from dial.classifier import OF_THE_LOG, Symptom, own, symptom_of
+from dial.classifier import Symptom, own, symptom_of
 from dial.controller.agreement import agreement
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look
@@ -208,7 +208,7 @@ def _looks_the_same(case: _Case, *, surely: bool) -> bool:
     if before is None or cause is not before.cause or cause is Cause.UNKNOWN:
         return False
     shown = symptom_of(case.policy.tree, case.look.features)
-    by_log = shown is not None and shown.feature in OF_THE_LOG and shown.is_clear
+    by_log = shown is not None and shown.is_of_the_log and shown.is_clear
     # The cache's evidence is the sample's, whatever it shows by.
     by_log = by_log and cause is not Cause.LLC
     return surely or by_log or before.before(case.look.sample_at_s) is not None

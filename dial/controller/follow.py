@@ -5,12 +5,19 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dial.classifier import OF_THE_LOG, Symptom, own, symptom_of
-from dial.controller.classify import NO_LINK, cause_of, dearer, lost_by, symptom_beside
+from dial.classifier import Symptom, own, symptom_of
+from dial.controller.classify import (
+    cache_if_dear,
+    cause_of,
+    dearer,
+    is_dear,
+    lost_by,
+    symptom_beside,
+)
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import stays
 from dial.controller.history import WINDOW_INTERVALS
-from dial.controller.look import Look, as_dear_for_being_few, drains, reading_of
+from dial.controller.look import Look, drains, reading_of
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, Siblings
 from dial.controller.state import Contention
@@ -185,8 +192,7 @@ def _name(
     cause, path = cause_of(policy, look, contention.rho_bg)
     if not under_load and not cause.is_own_doing:
         return contention, suspect
-    if cause is Cause.NET and dearer(policy, look) >= as_dear_for_being_few(look):
-        cause, path = Cause.LLC, (*path, NO_LINK)
+    cause, path = cache_if_dear(policy, look, cause, path)
     if cause is Cause.LLC and not _surely_cache(policy, look):
         return contention, suspect
     if cause is Cause.NET and _is_unclear(policy, look):
@@ -205,7 +211,7 @@ def _name(
 def _is_unclear(policy: Policy, look: Look) -> bool:
     """Whether it shows by the log, and not clearly."""
     shown = symptom_of(policy.tree, look.features)
-    return shown is not None and shown.feature in OF_THE_LOG and not shown.is_clear
+    return shown is not None and shown.is_of_the_log and not shown.is_clear
 
 
 def _surely_cache(policy: Policy, look: Look) -> bool:
@@ -217,12 +223,13 @@ def _surely_cache(policy: Policy, look: Look) -> bool:
     """
     if not look.usable or not look.window("requests") or math.isnan(look.window("t_x_ms")):
         return False
-    least, times = policy.guards.engage_rho_bg, dearer(policy, look)
-    if times >= as_dear_for_being_few(look):
+    if is_dear(policy, look):
         return True
     slower = lost_by(policy, look, Cause.UNKNOWN)
-    slow = not isinstance(slower, NoData) and slower.mean >= max(least, slower.sd)
-    return slow and times >= 1.0
+    if isinstance(slower, NoData):
+        return False
+    least = max(policy.guards.engage_rho_bg, slower.sd)
+    return dearer(policy, look) >= 1.0 and slower.mean >= least
 
 
 def _enough(policy: Policy) -> float:

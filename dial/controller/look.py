@@ -76,9 +76,11 @@ class Looks:
         What siblings are compared by.
     passed_over
         What the balancer gives them beside their siblings.
-    of_usual
-        (n,) the part of their usual requests that they have, where requests may look dearer for
-        having fewer; else 1.
+    part_of_usual
+        (n,) the part of their usual requests that they have, at most 1; 1 too where it is not
+        known, or where the CPU time that does not depend on load is.
+    part_shifted
+        (n,) the same while load is shifted somewhere, else 1: nobody has few because of that.
     """
 
     seen: Seen
@@ -92,7 +94,8 @@ class Looks:
     curve: QuietCurve
     read: Read
     passed_over: PassedOver | NoData
-    of_usual: Floats
+    part_of_usual: Floats
+    part_shifted: Floats
     _scales_ms: dict[TailCurve, Floats] = field(default_factory=dict)
 
     def into(self, rows: Ints) -> list[Look]:
@@ -156,6 +159,11 @@ class Look:
         return None if isinstance(sample, NoData) else sample.at_s
 
     @property
+    def part_of_usual(self) -> float:
+        """See :attr:`Looks.part_of_usual`."""
+        return float(self.looks.part_of_usual[self.row])
+
+    @property
     def usable(self) -> bool:
         """Whether the balancer uses it."""
         return bool(self.looks.seen.usable[self.row])
@@ -205,12 +213,13 @@ def look_at(
     features = Features(known.baseline, Metrics(windows, samples, rho_fg))
     heard = usable & (windows["requests"] > 0.0)
     given = passed_over(observation, windows["rate_per_s"], usable, quiet=quiet)
-    of_usual = np.ones(len(seen)) if quiet else _of_usual(known, features)
+    part_of_usual = _part_of_usual(known, features)
+    part_shifted = np.ones(len(seen)) if quiet else part_of_usual
     read = Read(
         np.where(usable, windows["t_x_ms"] / known.curve.scale_ms(), np.nan),
         rho_fg,
         windows["t_x_requests"],
-        np.where(heard, _surely_dearer(features["cpu_time_ratio"], of_usual), np.nan),
+        np.where(heard, _surely_dearer(features["cpu_time_ratio"], part_shifted), np.nan),
         windows["requests"],
         *_by_cpu_wait(features, seen, observation.interval_s, heard),
         *_by_rate(policy, known, given),
@@ -227,11 +236,12 @@ def look_at(
         known.curve,
         read,
         given,
-        of_usual,
+        part_of_usual,
+        part_shifted,
     )
 
 
-def _of_usual(known: Known, features: Features) -> Floats:
+def _part_of_usual(known: Known, features: Features) -> Floats:
     """(n,) the part of its usual requests that a backend has, at most 1.
 
     CPU time that does not depend on load is booked to the requests, and makes few of them dear:
@@ -242,12 +252,12 @@ def _of_usual(known: Known, features: Features) -> Floats:
     return np.where(told, 1.0, np.fmin(features["requests_ratio"], 1.0))
 
 
-def _surely_dearer(slowdown: Number, of_usual: Number) -> Number:
+def _surely_dearer(slowdown: Number, part_of_usual: Number) -> Number:
     """CPU time of a request over the quiet one, as far as having few of them does not explain it.
 
     Of the CPU time as much is held not to depend on load as need be, all of it at most.
     """
-    surely: Number = np.maximum(slowdown * of_usual, np.minimum(slowdown, 1.0))
+    surely: Number = np.maximum(slowdown * part_of_usual, np.minimum(slowdown, 1.0))
     return surely
 
 
@@ -321,7 +331,7 @@ def reading_of(
     """
     if cause is Cause.LLC:
         if held is None:
-            return _cpu_time(look, float(look.looks.of_usual[look.row]))
+            return _cpu_time(look, float(look.looks.part_shifted[look.row]))
         if (1.0 - held.value) * as_dear_for_being_few(look) <= 1.0:
             measured = _cpu_time(look, 1.0)
             if look.heard or not isinstance(measured, NoData):
@@ -342,17 +352,15 @@ def as_dear_for_being_few(look: Look) -> float:
     Where f of the CPU time does not depend on load, requests at the part q of the usual load cost
     f / q + 1 - f times as much.
     """
-    part = look.features["requests_ratio"]
-    told = look.looks.baseline.tells_idle("cpu_time")[look.row]
-    of_usual = 1.0 if told or isinstance(part, NoData) else min(part, 1.0)
-    return _MOST_WITHOUT_LOAD / of_usual + 1.0 - _MOST_WITHOUT_LOAD if of_usual else math.inf
+    part = look.part_of_usual
+    return _MOST_WITHOUT_LOAD / part + 1.0 - _MOST_WITHOUT_LOAD if part else math.inf
 
 
-def _cpu_time(look: Look, of_usual: float) -> Reading | NoData:
+def _cpu_time(look: Look, part_of_usual: float) -> Reading | NoData:
     slowdown, requests = look.features["cpu_time_ratio"], look.window("requests")
     if isinstance(slowdown, NoData):
         return slowdown
     if not requests:
         return NoData("no request ended, so there is no CPU time of one")
-    surely = _surely_dearer(slowdown, of_usual)
+    surely = _surely_dearer(slowdown, part_of_usual)
     return Reading(SLOWDOWN, surely, 0.0, requests, percentile=None)
