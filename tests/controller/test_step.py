@@ -438,6 +438,23 @@ def test_a_neighbour_that_makes_requests_dear_is_not_named_one_on_the_link(make_
     assert verdict(plan, "s1").cause is Cause.LLC
 
 
+def test_requests_that_are_a_little_dear_do_not_take_the_name_from_the_link(make_service):
+    """Half as much CPU time again explains that a third is taken; T_x says that 0.76 are."""
+    service = make_service(meaning=BY_DELAY, link_rho_bg={})
+    # What the CPU does without requests is told from what it does for them.
+    for service.arrival_per_s in (120.0, 170.0) * 10:
+        service.run(1)
+    service.link_rho_bg["s1"] = 0.9
+    service.cache_rho_bg["s1"] = 0.6
+    service.run(6)
+    service.cache_rho_bg["s1"] = 0.4
+    held = {"cause": Cause.UNKNOWN, "symptom": None, "rho_bg": RhoBg(0.9, 0.05)}
+    service.state = contended_at(service, s1=held)
+    causes = {verdict(service.run(1), "s1").cause for _ in range(8)}
+    assert causes <= {Cause.UNKNOWN, Cause.NET}
+    assert Cause.NET in causes
+
+
 def test_what_has_no_name_yet_is_named_for_the_link_where_that_is_clear(make_service):
     """Of few connections the time to connect says little; the tree asks for three times."""
     service = make_service(meaning=BY_DELAY, link_rho_bg={})
