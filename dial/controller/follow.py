@@ -43,9 +43,9 @@ again.  Half-way through the victim has its load, as a probe."""
 
 _LEAST_EXPLAINED = 0.5
 """Of what is held of a neighbour in the cache, by what its victim's requests cost: who waits for
-memory is slower by that, and by nothing else.  It was 0.7 to 1.6 in 20 of the lab's runs as the
-cache was named, and 0.5 in one more.  Beside a neighbour on the link it was 0.3, once in five runs:
-the requests of two intervals, 15 each, had cost 1.3 times as much for being few."""
+memory is slower by that, and by nothing else.  It was 0.7 to 1.6 in 19 of the 20 times that the
+lab's recordings have the cache named, and 0.5 once.  Beside a neighbour on the link it was 0.3, in
+one of five runs: the requests of two intervals, 15 each, cost 1.3 times as much for being few."""
 
 _DECAY = 0.001
 """Of rho_bg in a tick, where a symptom says whether the neighbour is there: 0.06 in a minute.
