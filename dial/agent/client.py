@@ -158,7 +158,10 @@ class Client:
         except (OSError, HTTPException) as error:
             self._connection.close()
             return Outcome(Kind.FAILED, self._harmless(f"{type(error).__name__}: {error}"))
-        return Outcome(_kind(answer), self._harmless(f"{answer.status} {_told(text)}".rstrip()))
+        kind = _kind(answer)
+        if kind is Kind.ACCEPTED:
+            return Outcome(kind)
+        return Outcome(kind, self._harmless(f"{answer.status} {_told(text)}".rstrip()))
 
     def _harmless(self, message: str) -> str:
         """Make one line of it that a log can hold, whatever the other side sent."""

@@ -19,6 +19,7 @@ from dial.agent.pressure import Pressure
 from dial.agent.processes import Processes
 from dial.agent.run_queue import CpuRunQueue, TaskRunQueue
 from dial.agent.self_cost import SelfCost
+from dial.agent.shared import Shared
 from dial.agent.throttling import Throttling
 from dial.errors import SettingError
 from dial.types import NoData
@@ -104,10 +105,8 @@ def group_scope(
     )
     absent["disk_busy_fraction"] = NoData("busy time is kept for disks, not for cgroups")
 
-    def members() -> list[int]:
-        return group.members(tree)
-
-    namespace = GroupNamespace(tree, members)
+    members = Shared(lambda: group.members(tree), time.monotonic)
+    namespace = Shared(GroupNamespace(tree, members), time.monotonic)
     collectors: list[Collector[Any]] = [
         TaskRunQueue(tree, processes.members if processes else members),
         Tcp(tree, namespace),

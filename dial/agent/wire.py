@@ -48,4 +48,6 @@ def _field(value: Measured | Named) -> float | str | dict[str, str]:
 
 def _line(text: str) -> str:
     # A file's name or a defect's message can hold anything; the controller takes one line.
-    return "".join(c if c.isprintable() else " " for c in text)[:_MOST_TEXT_CHARS]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else " " for c in text)
+    return text[:_MOST_TEXT_CHARS]

@@ -13,6 +13,7 @@ from dial_lab.block import Site, run_block, run_undisturbed
 from dial_lab.live import View
 from dial_lab.policies import Policy
 from dial_lab.reaction import Phases
+from dial_lab.report import BlockResult
 from dial_lab.request import LEAST_QUIET_S, Request
 
 _TRY_S = 15.0
@@ -37,11 +38,21 @@ def learn(request: Request, site: Site, learnt: Path, directory: Path, view: Vie
             view.note(f"{policy.name} learns for {quiet_s:g} s")
             shutil.rmtree(learnt / policy.name, ignore_errors=True)
             where = directory / f"0-{policy.name}-{tried}"
-            block = run_block(quiet, policy, request.rounds, where, view.show)
-            late_ms = report.lateness_ms(block.results)
-            if late_ms <= _DISTURBED_MS:
+            disturbed = _disturbed(run_block(quiet, policy, request.rounds, where, view.show))
+            if disturbed is None:
                 break
-            view.note(f"the generator was {late_ms:.0f} ms late: something else had the computer")
+            view.note(f"{disturbed}: something else had the computer")
+
+
+def _disturbed(block: BlockResult) -> str | None:
+    """What shows that it was no quiet past, if anything does."""
+    late_ms = report.lateness_ms(block.results)
+    if late_ms > _DISTURBED_MS:
+        return f"the generator was {late_ms:.0f} ms late"
+    if block.reaction is not None and block.reaction.weight_changes_quiet:
+        # A stranger in the cache, say: whoever learns beside one finds no neighbour afterwards.
+        return f"{block.policy} moved load, and nobody had been started"
+    return None
 
 
 def tuned(request: Request, site: Site, policy: Policy, directory: Path, view: View) -> Policy:

@@ -12,7 +12,7 @@ from dial_lab import learning
 from dial_lab.block import Site
 from dial_lab.loadgen import Results
 from dial_lab.policies import Policy, policy
-from dial_lab.reaction import Phases
+from dial_lab.reaction import Phases, Reaction
 from dial_lab.report import BlockResult
 from dial_lab.request import Request
 from dial_lab.scenarios import scenario
@@ -100,6 +100,27 @@ def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
     # Once more, from nothing, and then it was quiet; who has no controller does not learn.
     assert memories == [False, False]
     assert said.notes[1] == "the generator was 40 ms late: something else had the computer"
+
+
+def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    changes = [2, 0]
+    runs = []
+
+    def run_block(site, tried, *_):
+        runs.append(tried.name)
+        (site.memory / tried.name).mkdir(parents=True)
+        moved = Reaction(None, None, 0, changes[len(runs) - 1], {}, None, ())
+        return replace(block(tried, site.phases), reaction=moved)
+
+    monkeypatch.setattr(learning, "run_block", run_block)
+    said = Said()
+    learning.learn(REQUEST, SITE, tmp_path / "memory", tmp_path, said)
+    assert runs == ["dial", "dial"]
+    assert said.notes[1] == (
+        "dial moved load, and nobody had been started: something else had the computer"
+    )
 
 
 def test_each_block_begins_with_what_was_learnt_before_the_first(tmp_path: Path) -> None:
