@@ -45,14 +45,14 @@ def find_cause(policy: Policy, look: Look, siblings: Siblings | None = None) -> 
     return Finding(cause, alone, path, symptom_beside(policy, look, cause))
 
 
-def dearer(policy: Policy, look: Look) -> float:
-    """CPU time of a request over the least for which load would leave a victim in the cache."""
-    return (1.0 - policy.guards.engage_rho_bg) * look.features.number("cpu_time_ratio")
+def dearer(look: Look, rho_bg: float) -> float:
+    """CPU time of a request over what it is beside a neighbour that takes so much of the cache."""
+    return (1.0 - rho_bg) * look.features.number("cpu_time_ratio")
 
 
 def is_dear(policy: Policy, look: Look) -> bool:
     """Whether requests are dear enough to move load for, beyond what being few explains."""
-    return dearer(policy, look) >= as_dear_for_being_few(look)
+    return dearer(look, policy.guards.engage_rho_bg) >= as_dear_for_being_few(look)
 
 
 def cache_if_dear(policy: Policy, look: Look, cause: Cause, path: Why) -> tuple[Cause, Why]:
@@ -105,6 +105,12 @@ def symptom_beside(policy: Policy, look: Look, cause: Cause) -> Symptom | None:
         least = own.least_excess(cause, policy.guards.engage_rho_bg)
         return Symptom(own.FEATURES[cause], least).step(look.features)
     return None if cause in _SHOWN_BY_THEIR_READING else symptom_of(policy.tree, look.features)
+
+
+def shown_by_log(policy: Policy, look: Look) -> Symptom | None:
+    """What the tree's class shows by, where that is of the interval's own requests."""
+    shown = symptom_of(policy.tree, look.features)
+    return shown if shown is not None and shown.is_of_the_log else None
 
 
 def lost_by(policy: Policy, look: Look, cause: Cause) -> RhoBg | NoData:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from dial.classifier import Symptom, own, symptom_of
 from dial.controller.agreement import agreement
+from dial.controller.classify import shown_by_log
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look
 from dial.controller.policy import Policy
@@ -207,10 +208,9 @@ def _looks_the_same(case: _Case, *, surely: bool) -> bool:
     cause, before = case.found.cause, case.suspicion.before
     if before is None or cause is not before.cause or cause is Cause.UNKNOWN:
         return False
-    shown = symptom_of(case.policy.tree, case.look.features)
-    by_log = shown is not None and shown.is_of_the_log and shown.is_clear
+    shown = shown_by_log(case.policy, case.look)
     # The cache's evidence is the sample's, whatever it shows by.
-    by_log = by_log and cause is not Cause.LLC
+    by_log = shown is not None and shown.is_clear and cause is not Cause.LLC
     return surely or by_log or before.before(case.look.sample_at_s) is not None
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from dial.classifier import Symptom, own, symptom_of
+from dial.classifier import Symptom, own
 from dial.controller.classify import (
     cache_if_dear,
     cause_of,
     dearer,
     is_dear,
     lost_by,
+    shown_by_log,
     symptom_beside,
 )
 from dial.controller.finding import Finding, in_words
@@ -198,12 +199,14 @@ def _name(
     cause, path = cause_of(policy, look, contention.rho_bg)
     if not under_load and not cause.is_own_doing:
         return contention, suspect
-    by_cost = _explains(look, contention.rho_bg)
+    # Requests cost enough CPU time for the backend to be slow for that alone.
+    by_cost = dearer(look, _LEAST_EXPLAINED * contention.rho_bg.mean) >= 1.0
     if by_cost:
         cause, path = cache_if_dear(policy, look, cause, path)
     if cause is Cause.LLC and not (by_cost and _surely_cache(policy, look)):
         return contention, suspect
-    if cause is Cause.NET and _is_unclear(policy, look):
+    by_log = shown_by_log(policy, look)
+    if cause is Cause.NET and by_log is not None and not by_log.is_clear:
         # Of few connections the time to connect says little: beside a neighbour in the cache it was
         # 0.5 to 2.3 times the usual.
         return contention, suspect
@@ -214,18 +217,6 @@ def _name(
             contention, cause=cause, evidence=in_words(path), symptom=symptom, gone=0.0
         )
     return contention, cause
-
-
-def _is_unclear(policy: Policy, look: Look) -> bool:
-    """Whether it shows by the log, and not clearly."""
-    shown = symptom_of(policy.tree, look.features)
-    return shown is not None and shown.is_of_the_log and not shown.is_clear
-
-
-def _explains(look: Look, held: RhoBg) -> bool:
-    """Whether requests cost enough CPU time for the backend to be slow for that alone."""
-    left = 1.0 - _LEAST_EXPLAINED * held.mean
-    return left * look.features.number("cpu_time_ratio") >= 1.0
 
 
 def _surely_cache(policy: Policy, look: Look) -> bool:
@@ -242,8 +233,8 @@ def _surely_cache(policy: Policy, look: Look) -> bool:
     slower = lost_by(policy, look, Cause.UNKNOWN)
     if isinstance(slower, NoData):
         return False
-    least = max(policy.guards.engage_rho_bg, slower.sd)
-    return dearer(policy, look) >= 1.0 and slower.mean >= least
+    least = policy.guards.engage_rho_bg
+    return dearer(look, least) >= 1.0 and slower.mean >= max(least, slower.sd)
 
 
 def _enough(policy: Policy) -> float:
