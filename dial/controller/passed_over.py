@@ -50,7 +50,7 @@ from dial.columns import Bools, Columns, Floats
 from dial.types import NoData, Observation, WeightKind
 
 _BY_WEIGHT_ALONE = NoData("the balancer gives requests by weight alone")
-_SHIFTED = NoData("load is shifted")
+SHIFTED = NoData("load is shifted")
 
 _NOTHING = 1e-9
 """Of a residual: where its derivative says as much as the difference."""
@@ -108,7 +108,7 @@ def passed_over(
     if meaning.kind is WeightKind.REQUESTS and not meaning.in_flight_bias:
         return _BY_WEIGHT_ALONE
     if not quiet:
-        return _SHIFTED
+        return SHIFTED
     own = np.where(usable & (rate_per_s > 0.0), rate_per_s, np.nan)
     others = np.count_nonzero(usable) - 1
     rest = sum(rate_per_s[usable].tolist()) - own

@@ -1,4 +1,4 @@
-"""When one interval is enough: what each of three witnesses has to say."""
+"""When one interval is enough: what each of the witnesses has to say."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 
 from dial.controller.agreement import Agreement, agreement
 from dial.controller.noise import Noise
+from dial.controller.passed_over import SHIFTED
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison
 from dial.estimator import RhoBg
@@ -33,6 +34,7 @@ class Said:
     siblings: RhoBg = NOBODY
     cost_noise: float = 1.0
     intervals: float = 60.0
+    shifted: bool = False
     now: dict[str, float] = field(default_factory=dict)
 
     def by_cpu(self, row, cause):
@@ -55,7 +57,7 @@ class Said:
         read = SimpleNamespace(**{name: np.array([value]) for name, value in said.items()})
         return SimpleNamespace(
             row=0,
-            looks=SimpleNamespace(read=read),
+            looks=SimpleNamespace(read=read, passed_over=SHIFTED if self.shifted else None),
             # Alone it answers in 4 ms, at half its capacity in 8.
             curve=lambda _: MM1.scaled(4.0),
             t_x_ms=NoData("20 are needed") if math.isnan(t_x_ms) else t_x_ms,
@@ -81,7 +83,7 @@ def test_three_witnesses_that_are_sure_together_are_enough(found, cause):
 
 
 def test_what_it_takes_is_the_middle_of_the_three_and_as_unsure_as_they_differ():
-    found = Agreement(RhoBg(0.7, 0.2), RhoBg(0.5, 0.1), RhoBg(0.3, 0.1)).rho_bg
+    found = Agreement(RhoBg(0.7, 0.2), RhoBg(0.3, 0.1), by_rate=RhoBg(0.5, 0.1)).rho_bg
     assert found.mean == 0.5
     assert found.sd == pytest.approx(math.sqrt((0.04 + 0.0 + 0.04) / 3.0))
 
@@ -112,6 +114,31 @@ def test_one_that_is_very_sure_does_not_speak_for_all(found, who):
 )
 def test_two_witnesses_are_not_enough(found, unheard):
     assert found(**unheard) is None
+
+
+def while_shifted(found, **said: object) -> Agreement | None:
+    """Then there is no rate to compare."""
+    silent = {"rate": NoData("load is shifted"), "now": {"rate": math.nan}, "shifted": True}
+    return found(**silent | said)
+
+
+def test_a_second_victim_is_found_by_two_where_the_balancers_choice_says_nothing(found):
+    agreed = while_shifted(found, cpu=RhoBg(0.3, 0.09))
+    assert agreed == Agreement(HALF, RhoBg(0.3, 0.09))
+    assert agreed.rho_bg.mean == pytest.approx(0.4)
+    assert str(agreed) == "all say so: 0.50 by T_x, 0.30 by its CPU"
+
+
+@pytest.mark.parametrize("who", ["t_x", "cpu"])
+def test_the_two_have_to_be_as_sure_as_three(found, who):
+    assert while_shifted(found, **{who: RhoBg(0.5, 0.19)}) is None  # 2.6
+    doubting = {one: RhoBg(0.5, 0.01) for one in ("t_x", "cpu")} | {who: RhoBg(0.5, 0.18)}
+    assert while_shifted(found, **doubting) is None  # 2.78 and 3.5: 4.47
+
+
+@pytest.mark.parametrize("who", ["t_x_ms", "wait"])
+def test_each_of_the_two_has_to_say_so_of_the_newest_interval_alone(found, who):
+    assert while_shifted(found, now={"rate": math.nan, who: math.nan}) is None
 
 
 @pytest.mark.parametrize(

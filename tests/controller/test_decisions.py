@@ -23,8 +23,9 @@ format 1.
     more where the siblings are as slow; when few requests were held to be dear for being few; when
     the drained were asked before their neighbour is forgotten; when response times spoke of a
     victim in the cache whose agent is gone; when a neighbour in the cache might pause; when one
-    interval was enough in which three witnesses say the same, with errors of their quiet past; and
-    when a time to connect had to be clear to name what had no name.)
+    interval was enough in which three witnesses say the same, with errors of their quiet past;
+    when a time to connect had to be clear to name what had no name; and when two of the three were
+    enough where load is shifted already.)
 ``lab``
     A neighbour on the CPU in the lab: the balancer's choice gives it away before T_x is sure.
     (Recorded anew when three witnesses named it in the interval in which two moved load.)
