@@ -129,18 +129,16 @@ def agreement(
     siblings : what they suffer.
     """
     least = policy.guards.engage_rho_bg
-    by_cpu, by_rate = siblings.by_cpu(look.row, cause), siblings.by_rate(look.row)
-    if by_cpu is None or beside.shared:
-        return None
-    if isinstance(by_rate, NoData) and look.looks.passed_over is not SHIFTED:
+    by_cpu = siblings.by_cpu(look.row, cause)
+    # What it said before load was shifted is not of this interval.
+    by_rate = None if _is_shifted(look) else siblings.by_rate(look.row)
+    if by_cpu is None or isinstance(by_rate, NoData) or beside.shared:
         return None
     if not _say_so_now(policy, look, cause) or not _costs_are_alike(siblings.noise, look.row):
         return None
     if cause is Cause.LLC and _waits(siblings, look.row, least):
         return None
-    agreed = Agreement(
-        beside.excess, by_cpu.excess, None if isinstance(by_rate, NoData) else by_rate
-    )
+    agreed = Agreement(beside.excess, by_cpu.excess, by_rate)
     deviations = [one.mean / one.sd for one in agreed.witnesses]
     if min(one.mean for one in agreed.witnesses) < least or min(deviations) < _LEAST_DEVIATIONS:
         return None
@@ -148,10 +146,15 @@ def agreement(
     return agreed if together >= _TOGETHER_DEVIATIONS else None
 
 
+def _is_shifted(look: Look) -> bool:
+    """Whether the balancer's choice says nothing because load is shifted somewhere."""
+    return look.looks.passed_over is SHIFTED
+
+
 def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
-    """Whether each of the three says it of this interval alone, however sure."""
+    """Whether each of the witnesses says it of this interval alone, however sure."""
     read, row, least = look.looks.read, look.row, policy.guards.engage_rho_bg
-    by_rate = math.inf if look.looks.passed_over is SHIFTED else read.rate[row]
+    by_rate = math.inf if _is_shifted(look) else read.rate[row]
     by_cpu = read.wait[row] if cause is Cause.CPU else 1.0 - 1.0 / read.slowdown[row]
     by_t_x = lost_by(policy, look, Cause.UNKNOWN)
     if isinstance(by_t_x, NoData):

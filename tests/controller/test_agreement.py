@@ -129,6 +129,13 @@ def test_a_second_victim_is_found_by_two_where_the_balancers_choice_says_nothing
     assert str(agreed) == "all say so: 0.50 by T_x, 0.30 by its CPU"
 
 
+@pytest.mark.parametrize("before", [RhoBg(0.5, 0.01), RhoBg(0.0, 0.1)], ids=["sure", "denies"])
+def test_what_the_balancers_choice_said_before_load_was_shifted_is_not_heard(found, before):
+    sure, unsure = RhoBg(0.3, 0.09), RhoBg(0.5, 0.19)
+    assert while_shifted(found, rate=before, cpu=sure) == Agreement(HALF, sure)
+    assert while_shifted(found, rate=before, cpu=sure, t_x=unsure) is None
+
+
 @pytest.mark.parametrize("who", ["t_x", "cpu"])
 def test_the_two_have_to_be_as_sure_as_three(found, who):
     assert while_shifted(found, **{who: RhoBg(0.5, 0.19)}) is None  # 2.6
