@@ -257,6 +257,11 @@ class GuardSettings(_Table):
         description="Ticks without a single reading of a contended backend after which its "
         "neighbour is forgotten: weights that nothing speaks for must not stay for ever.",
     )
+    slower_ratio: Annotated[float, Field(ge=1.25, le=100.0, allow_inf_nan=False)] | None = Field(
+        default=1.5,
+        description="How many times as slow as its siblings a backend is, with nobody to blame, "
+        "that is taken last of idle ones, where requests go by delay. Nobody is when not given.",
+    )
     panic_fraction: Fraction = Field(
         default=0.7,
         description="Contended backends, as a fraction of those in use, above which the "

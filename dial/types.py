@@ -395,6 +395,8 @@ class Action(StrEnum):
     """Load moves away from (or, refined, partly back to) contended backends."""
     PROBE = "probe"
     """A drained backend gets some requests, or no longer, to see whether its neighbour is gone."""
+    PREFER = "prefer"
+    """Nobody contends: of idle backends a slower one is taken last, or no longer."""
     RELEASE = "release"
     """The neighbour is gone: back to the configured weights."""
     RESTORE = "restore"

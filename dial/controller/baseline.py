@@ -19,7 +19,8 @@ Formula
 Regimes
     machines of different kinds, or shares
         A machine that serves a request in twice the time is doubtful for good.  Only who knows the
-        machines can tell: so this is shown, and nothing is decided by it.
+        machines can tell: so this is shown, and nobody is accused by it.  All that is decided by
+        it is who is taken last of idle backends (:mod:`dial.controller.ties`).
     fewer quiet intervals than are trusted
         Nothing is said of the ratio.
     all backends beside neighbours from the start
@@ -66,6 +67,35 @@ class Baselines:
     @classmethod
     def of(cls, policy: Policy, backends: Backends, *, interval_s: float) -> Self:
         """Those of backends that are remembered, in their order; ``interval_s`` as configured."""
+        found = Standing.of(policy, backends)
+        sure = found.above >= SURE_DEVIATIONS * found.sd
+        return cls(
+            found.learnt,
+            np.exp(found.above),
+            sure & (1.0 - np.exp(-found.above) >= policy.guards.engage_rho_bg),
+            interval_s,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standing:
+    """How the quiet past of n backends stands beside their siblings'.
+
+    Attributes
+    ----------
+    learnt
+        (n,) intervals.
+    above, sd
+        (n,) logarithm of the ratio, and its standard error; NaN where it is not known.
+    """
+
+    learnt: Ints
+    above: Floats
+    sd: Floats
+
+    @classmethod
+    def of(cls, policy: Policy, backends: Backends) -> Self:
+        """That of backends that are remembered, in their order."""
         known = backends.known
         if policy.strategies.detect == "band":
             band = known.band
@@ -81,13 +111,7 @@ class Baselines:
         weight = np.where(trusted, weight, np.nan)
         variance = m2 / ((weight - 1.0) * weight)
         above, above_variance = _beside_siblings(np.where(trusted, level, np.nan), variance, alike)
-        sure = above >= SURE_DEVIATIONS * np.sqrt(above_variance)
-        return cls(
-            learnt,
-            np.exp(above),
-            sure & (1.0 - np.exp(-above) >= policy.guards.engage_rho_bg),
-            interval_s,
-        )
+        return cls(learnt, above, np.sqrt(above_variance))
 
 
 def _beside_siblings(level: Floats, variance: Floats, alike: Ints) -> tuple[Floats, Floats]:

@@ -115,14 +115,15 @@ class Checkpoints:
 
     def keep(self, state: State, tick: int) -> None:
         """Write what ``tick`` left, if it is time to."""
-        every_s = self._took_s / COST if state.shift else QUIET_EVERY_S
-        begins = state.shift is not None and not self._shifted
+        shifted = _is_shifted(state)
+        every_s = self._took_s / COST if shifted else QUIET_EVERY_S
+        begins = shifted and not self._shifted
         if begins or self._written is None or self._written.age_s(self._now()) >= every_s:
             self.write(state, tick)
 
     def write(self, state: State, tick: int) -> None:
         """Write what ``tick`` left; a disk that is full costs the past, never the control."""
-        self._written, self._shifted = self._now(), state.shift is not None
+        self._written, self._shifted = self._now(), _is_shifted(state)
         begin_s = time.perf_counter()
         content = _Checkpoint(written=self._written, tick=tick, state=state, **self._about)
         try:
@@ -134,6 +135,11 @@ class Checkpoints:
     def _anew(self, why: str) -> tuple[State, int]:
         log.warning("learns anew", path=str(self._kept), why=why)
         return State(), 0
+
+
+def _is_shifted(state: State) -> bool:
+    """Whether weights do more than to break ties, so that losing the state would cost a release."""
+    return state.shift is not None and not state.shift.ties_only
 
 
 def in_force(shift: Shift, balancer: BalancerState) -> bool:

@@ -80,7 +80,8 @@ class Looks:
         (n,) the part of their usual requests that they have, at most 1; 1 too where it is not
         known, or where the CPU time that does not depend on load is.
     part_shifted
-        (n,) the same while load is shifted somewhere, else 1: nobody has few because of that.
+        (n,) the same while weights are not the configured ones, else 1: nobody has few because of
+        that.
     """
 
     seen: Seen
@@ -192,7 +193,7 @@ class Look:
 
 
 def look_at(
-    policy: Policy, known: Known, seen: Seen, observation: Observation, *, quiet: bool
+    policy: Policy, known: Known, seen: Seen, observation: Observation, *, even: bool
 ) -> Looks:
     """Compare an interval with what is known of the backends.
 
@@ -202,7 +203,7 @@ def look_at(
     known : what is remembered of them.
     seen : the backends of the observation, in the order of the rows of ``known``.
     observation : of this tick.
-    quiet : no load is shifted anywhere.
+    even : the weights are the configured ones.
     """
     windows, samples, usable = seen.windows, seen.samples, seen.usable
     configured = map(policy.peak_rps.get, seen.names, repeat(math.nan))
@@ -212,9 +213,9 @@ def look_at(
     rho_fg = own_utilisation(windows["rate_per_s"], used, peak)
     features = Features(known.baseline, Metrics(windows, samples, rho_fg))
     heard = usable & (windows["requests"] > 0.0)
-    given = passed_over(observation, windows["rate_per_s"], usable, quiet=quiet)
+    given = passed_over(observation, windows["rate_per_s"], usable, even=even)
     part_of_usual = _part_of_usual(known, features)
-    part_shifted = np.ones(len(seen)) if quiet else part_of_usual
+    part_shifted = np.ones(len(seen)) if even else part_of_usual
     read = Read(
         np.where(usable, windows["t_x_ms"] / known.curve.scale_ms(), np.nan),
         rho_fg,

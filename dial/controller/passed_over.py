@@ -50,7 +50,7 @@ from dial.columns import Bools, Columns, Floats
 from dial.types import NoData, Observation, WeightKind
 
 _BY_WEIGHT_ALONE = NoData("the balancer gives requests by weight alone")
-SHIFTED = NoData("load is shifted")
+SHIFTED = NoData("weights are not the configured ones")
 
 _NOTHING = 1e-9
 """Of a residual: where its derivative says as much as the difference."""
@@ -94,7 +94,7 @@ class PassedOver(Columns):
 
 
 def passed_over(
-    observation: Observation, rate_per_s: Floats, usable: Bools, *, quiet: bool
+    observation: Observation, rate_per_s: Floats, usable: Bools, *, even: bool
 ) -> PassedOver | NoData:
     """Each backend's rate beside that of the others, or why rates say nothing.
 
@@ -102,12 +102,12 @@ def passed_over(
     ----------
     observation : of this tick.
     rate_per_s, usable : of its backends, (n,): the requests given, and who is used at all.
-    quiet : no load is shifted anywhere.
+    even : the weights are the configured ones.
     """
     meaning = observation.meaning
     if meaning.kind is WeightKind.REQUESTS and not meaning.in_flight_bias:
         return _BY_WEIGHT_ALONE
-    if not quiet:
+    if not even:
         return SHIFTED
     own = np.where(usable & (rate_per_s > 0.0), rate_per_s, np.nan)
     others = np.count_nonzero(usable) - 1

@@ -7,8 +7,8 @@ is left of each backend), then the guards, then integer weights in the balancer'
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import repeat
+from dataclasses import dataclass, replace
+from itertools import compress, repeat
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from dial.controller.guards import floor_share, limit_step, panics, stays, worth
 from dial.controller.policy import Policy
 from dial.controller.probes import with_probes
 from dial.controller.state import Contention, Shift
+from dial.controller.ties import TAKEN_LAST
 from dial.controller.verdict import Verdicts
 from dial.optimizer import (
     LEAST_RATE,
@@ -84,6 +85,9 @@ class _Pool:
         (n,) whether a neighbour was found.
     left
         (n,) part of its throughput that a neighbour leaves.
+    in_turn
+        (n,) part of its configured weight that it has with nobody to blame: all of it, but of who
+        is to be taken last of idle backends.
     """
 
     names: tuple[str, ...]
@@ -95,6 +99,7 @@ class _Pool:
     current: Floats
     contended: Bools
     left: Floats
+    in_turn: Floats
 
     @classmethod
     def of(
@@ -103,6 +108,7 @@ class _Pool:
         contentions: Mapping[str, Contention],
         shift: Shift | None,
         meaning: WeightMeaning,
+        slower: Bools,
     ) -> _Pool:
         given = seen.usable & (seen.configured_weight > 0)
         rows = np.flatnonzero(given if given.any() else seen.usable)
@@ -125,7 +131,13 @@ class _Pool:
             # What Eq. 1 says is lost may come to all there is; a backend that still answers has
             # something left, and a throughput of 0 has no optimum.
             np.maximum(left, _LEAST_CAPACITY_LEFT),
+            np.where(slower[rows], TAKEN_LAST, 1.0),
         )
+
+    @property
+    def last(self) -> tuple[str, ...]:
+        """Names of those who are to be taken last of idle backends."""
+        return tuple(compress(self.names, self.in_turn < 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +168,7 @@ def split_load(
     *,
     seen: Seen,
     arrivals: Arrivals,
+    slower: Bools,
 ) -> LoadSplit:
     """Decide on shares and weights.
 
@@ -168,66 +181,101 @@ def split_load(
     observation : of this tick.
     seen : its backends.
     arrivals : at the whole service: the optimum moves with them.
+    slower : (n,) of the backends, who is to be taken last of idle ones.
 
     Returns
     -------
     LoadSplit
         A backend that the admin took out keeps its weight and has a share of 0.
     """
-    pool = _Pool.of(seen, contentions, shift, observation.meaning)
+    pool = _Pool.of(seen, contentions, shift, observation.meaning, slower)
     if not pool.names:
         return not_ours(seen, Action.HOLD, "no backend is usable")
     contended = np.flatnonzero(pool.contended).tolist()
-    panic = panics(len(contended), len(pool.names), policy.guards.panic_fraction)
-    even = panic or not contended
-    base, current, meaning = pool.base, pool.current, observation.meaning
-    if panic:
-        target, action = _Target(base, None), Action.PANIC
-        reason = f"{len(contended)} of {len(pool.names)} backends look contended: too many to be so"
-    elif not contended:
-        target, action = _Target(base, None), Action.RELEASE
-        reason = "the neighbour is gone"
-    else:
-        target = _target(policy, pool, verdicts, meaning, arrivals=arrivals)
-        who = ", ".join(
-            f"{pool.names[at]} ({verdicts.cause(int(pool.rows[at]))})" for at in contended
-        )
-        action, reason = Action.SHIFT, f"load moves away from {who}"
-        if target.overload:
-            action = Action.OVERLOAD
-            reason = f"more arrives than all can serve, so load is split by capacity; {who}"
-        if (
-            shift
-            and shift.arrived
-            # Whoever comes back, or anew, has no share yet: at most a weight by hand, or one that
-            # knows nothing of the others'.
-            and shift.shares.keys() >= set(pool.names)
-            and not worth_writing(current, target.shares, policy.guards.hysteresis)
-        ):
-            if not target.overload:
-                action, reason = Action.HOLD, f"load stays away from {who}"
-            held = _with_probes(policy, pool, shift, contentions, observation, before=shift)
-            if held.weights != shift.weights:
-                action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
-            return _wanting(held, seen, action, reason)
+    if not contended:
+        return _nobody_contends(policy, pool, shift, seen, observation.meaning)
+    if panics(len(contended), len(pool.names), policy.guards.panic_fraction):
+        return _panicking(policy, pool, shift, seen, observation.meaning)
+    target = _target(policy, pool, verdicts, observation.meaning, arrivals=arrivals)
+    who = ", ".join(f"{pool.names[at]} ({verdicts.cause(int(pool.rows[at]))})" for at in contended)
+    action, reason = Action.SHIFT, f"load moves away from {who}"
+    if target.overload:
+        action = Action.OVERLOAD
+        reason = f"more arrives than all can serve, so load is split by capacity; {who}"
+    if (
+        shift
+        and shift.arrived
+        # Whoever comes back, or anew, has no share yet: at most a weight by hand, or one that
+        # knows nothing of the others'.
+        and shift.shares.keys() >= set(pool.names)
+        and not worth_writing(pool.current, target.shares, policy.guards.hysteresis)
+    ):
+        if not target.overload:
+            action, reason = Action.HOLD, f"load stays away from {who}"
+        held = _with_probes(policy, pool, shift, contentions, observation, before=shift)
+        if held.weights != shift.weights:
+            action, reason = Action.PROBE, f"{reason}; {_probed(shift, held)}"
+        return _wanting(held, seen, action, reason)
+    shares = limit_step(pool.current, target.shares, policy.guards.max_step)
+    weights = _weights(pool, target, shares, observation.meaning, arrivals.peak_per_s)
+    wanted = _shift(pool, target, shares, weights)
+    wanted = _with_probes(policy, pool, wanted, contentions, observation, before=shift)
+    return _wanting(wanted, seen, action, reason)
 
-    if even and (shift is None or np.array_equal(pool.configured, pool.weight)):
-        if not panic:
-            reason = "no neighbour found" if shift is None else "configured weights are in force"
-        return not_ours(seen, Action.PANIC if panic else Action.HOLD, reason)
-    shares = limit_step(current, target.shares, policy.guards.max_step)
-    if even and np.array_equal(shares, base):
-        weights = pool.configured.tolist()
-    else:
-        weights = _weights(pool, target, shares, meaning, arrivals.peak_per_s)
-    wanted = Shift(
+
+def _nobody_contends(
+    policy: Policy, pool: _Pool, shift: Shift | None, seen: Seen, meaning: WeightMeaning
+) -> LoadSplit:
+    """The configured weights, or those that differ only in who is taken last of idle backends."""
+    last = ", ".join(pool.last)
+    if not last and _is_over(pool, shift):
+        reason = "no neighbour found" if shift is None else "configured weights are in force"
+        return not_ours(seen, Action.HOLD, reason)
+    wanted = _back(policy, pool, meaning)
+    if shift is not None and not shift.ties_only:
+        return _wanting(wanted, seen, Action.RELEASE, "the neighbour is gone")
+    if not last:
+        return _wanting(wanted, seen, Action.PREFER, "idle backends are taken as they come")
+    reason = f"{last}: slower than its siblings, nobody to blame, so the last of idle backends"
+    if shift is None or wanted.weights != shift.weights:
+        return _wanting(wanted, seen, Action.PREFER, reason)
+    return _wanting(wanted, seen, Action.HOLD, f"no neighbour found; {reason}")
+
+
+def _panicking(
+    policy: Policy, pool: _Pool, shift: Shift | None, seen: Seen, meaning: WeightMeaning
+) -> LoadSplit:
+    """The configured weights: too many look contended for that to be so."""
+    many = np.count_nonzero(pool.contended)
+    reason = f"{many} of {len(pool.names)} backends look contended: too many to be so"
+    if _is_over(pool, shift):
+        return not_ours(seen, Action.PANIC, reason)
+    return _wanting(_back(policy, pool, meaning), seen, Action.PANIC, reason)
+
+
+def _is_over(pool: _Pool, shift: Shift | None) -> bool:
+    """Whether no weight is our own any more."""
+    return shift is None or np.array_equal(pool.configured, pool.weight)
+
+
+def _back(policy: Policy, pool: _Pool, meaning: WeightMeaning) -> Shift:
+    """As far as one tick may go towards the weights that backends have with nobody to blame."""
+    shares = proportional_shares(pool.base * pool.in_turn) if pool.last else pool.base
+    target = _Target(shares, None)
+    shares = limit_step(pool.current, target.shares, policy.guards.max_step)
+    if np.array_equal(shares, pool.base):
+        return _shift(pool, target, shares, pool.configured.tolist())
+    wanted = _shift(pool, target, shares, _weights(pool, target, shares, meaning))
+    return replace(wanted, ties_only=bool(pool.last) and wanted.arrived)
+
+
+def _shift(pool: _Pool, target: _Target, shares: Floats, weights: list[int]) -> Shift:
+    return Shift(
         dict(zip(pool.names, shares.tolist(), strict=True)),
         dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
+        last=pool.last,
     )
-    asked = {} if even else contentions
-    wanted = _with_probes(policy, pool, wanted, asked, observation, before=shift)
-    return _wanting(wanted, seen, action, reason)
 
 
 def _weights(
@@ -235,7 +283,7 @@ def _weights(
     target: _Target,
     shares: Floats,
     meaning: WeightMeaning,
-    peak_per_s: float,
+    peak_per_s: float = 0.0,
 ) -> list[int]:
     """(n,) that hand out ``shares``, the target's or a step towards them."""
     configured = pool.configured.tolist()
@@ -267,6 +315,7 @@ def _target(
         overload = are_known and arrivals.mean_per_s >= float((peak_rps * pool.left).sum())
         as_found = overload or policy.strategies.split != "exact"
         left = pool.left if as_found else np.maximum(pool.left, LEAST_RATE)
+        left = np.minimum(left, pool.in_turn)
         return _Target(proportional_shares(pool.base * left), None, overload)
     if not are_known:
         return _Target(proportional_shares(pool.base * pool.left), None)
@@ -308,8 +357,7 @@ def _with_probes(
         policy.guards.floor_share, len(wanted.shares), policy.percentile
     )
     configured = pool.configured.tolist()
-    all_of_it = np.ones(len(configured))
-    in_full = rate_weights(all_of_it, observation.meaning, configured, pool.units)
+    in_full = rate_weights(pool.in_turn, observation.meaning, configured, pool.units)
     tick = observation.tick
     return with_probes(
         wanted,

@@ -212,6 +212,10 @@ class Shift:
         Of the backends that are probed in this tick: their weight otherwise.
     underneath
         Of the backends whose weight is an operator's: what it is without that order.
+    last
+        Backends that are taken last of idle ones (:mod:`dial.controller.ties`).
+    ties_only
+        Nobody contends: that is all that the weights say.
     """
 
     shares: dict[str, float]
@@ -219,6 +223,8 @@ class Shift:
     arrived: bool = True
     resting: dict[str, int] = field(default_factory=dict)
     underneath: dict[str, int] = field(default_factory=dict)
+    last: tuple[str, ...] = ()
+    ties_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)

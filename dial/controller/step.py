@@ -6,8 +6,9 @@ plan, which is what makes a recording replayable.
 
 Regimes
     quiet
-        No backend is in contention and the weights are none of our business: every
-        interval that does not look slow is learnt from.
+        No backend is in contention and the weights are none of our business, or only break ties
+        between idle backends (:mod:`dial.controller.ties`): every interval that does not look
+        slow is learnt from.
     shifted
         Some neighbour was found, and load is moved away.  Nothing is learnt.  The verdict
         stands until the *estimate* says that the neighbour is gone: less load makes T_x
@@ -31,6 +32,7 @@ Source
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import compress
 
 from dial.controller.arrivals import Arrivals
@@ -41,6 +43,7 @@ from dial.controller.ownership import somebody_elses
 from dial.controller.policy import Policy
 from dial.controller.split import not_ours, split_load
 from dial.controller.state import Shift, State
+from dial.controller.ties import slower_backends
 from dial.controller.verdict import Planned
 from dial.seen import Seen
 from dial.types import Action, Observation, Plan
@@ -63,15 +66,16 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         Shares and weights wanted, the verdict on each backend, and which weights differ
         from those in force.
     """
-    quiet = state.shift is None and not state.backends.contentions
     seen = Seen.of(observation)
     names = seen.names
+    in_force = dict(zip(names, seen.weight.tolist(), strict=True))
+    quiet = not state.backends.contentions and _breaks_ties_only(state.shift, in_force)
     backends = state.backends.of(names)
-    looks = look_at(policy, backends.known, seen, observation, quiet=quiet)
+    even = quiet and state.shift is None
+    looks = look_at(policy, backends.known, seen, observation, even=even)
     backends, verdicts = judge(policy, backends, looks, tick=observation.tick, quiet=quiet)
 
     arrivals = _arrivals(state, seen)
-    in_force = dict(zip(names, seen.weight.tolist(), strict=True))
     yielded = somebody_elses(state, seen, in_force, observation)
     if yielded is not None:
         split = not_ours(seen, Action.YIELD, yielded.reason)
@@ -86,6 +90,15 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             observation,
             seen=seen,
             arrivals=arrivals,
+            slower=slower_backends(
+                policy,
+                backends,
+                state.shift,
+                observation,
+                seen=seen,
+                peak_rps=verdicts.peak_rps,
+                arrivals=arrivals,
+            ),
         )
         split = with_overrides(split, state.shift, seen, observation)
     weights = in_force if observation.orders.frozen else in_force | _wanted(split.shift, seen)
@@ -108,6 +121,15 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
         changes=changes,
     )
     return State(backends, split.shift, observation.epoch, in_force, yielded, arrivals), plan
+
+
+def _breaks_ties_only(shift: Shift | None, in_force: Mapping[str, int]) -> bool:
+    """Whether no load is shifted: no weights are wanted, or those in force that only break ties."""
+    if shift is None:
+        return True
+    if not shift.ties_only or shift.underneath:
+        return False
+    return all(in_force.get(name, weight) == weight for name, weight in shift.weights.items())
 
 
 def _arrivals(state: State, seen: Seen) -> Arrivals:

@@ -221,8 +221,12 @@ def judge(
     series = [entry for entry in series if entry[0] < phases.end_s]
     begins_s, ends_s = phases.quiet_s, phases.end_of_contention_s
     quiet_s = phases.quiet_s if quiet_s is None else quiet_s
-    writes_s = [report.at_s - start_s for report in reports]
-    reacted = [at_s for at_s in writes_s if begins_s <= at_s < ends_s]
+    # Who is taken last of idle servers is no reaction: that leaves the weights even.
+    reacted = [
+        at_s
+        for at_s, weights in changes(series)[1:]
+        if begins_s <= at_s < ends_s and not is_even(weights)
+    ]
     planned = [
         backend
         for tick in ticks

@@ -105,13 +105,15 @@ def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
 def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    changes = [2, 0]
+    # Who is taken last of idle servers moves no load.
+    weights_of_s1 = [55, 95]
     runs = []
 
     def run_block(site, tried, *_):
         runs.append(tried.name)
         (site.memory / tried.name).mkdir(parents=True)
-        moved = Reaction(None, None, 0, changes[len(runs) - 1], {}, None, ())
+        weights = {"s1": weights_of_s1[len(runs) - 1], "s2": 100, "s3": 100}
+        moved = Reaction(None, None, 0, 1, {}, None, ((3.0, weights),))
         return replace(block(tried, site.phases), reaction=moved)
 
     monkeypatch.setattr(learning, "run_block", run_block)

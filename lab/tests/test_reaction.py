@@ -141,6 +141,11 @@ def test_where_nobody_comes_every_change_is_one_in_quiet() -> None:
     assert judged.weight_changes_quiet == 2  # there and back; what came after the end is no part
 
 
+def test_weights_that_only_break_ties_are_no_reaction() -> None:
+    reports = [report(-2, **EVEN), report(21, s1=95), report(24, s1=55)]
+    assert judge([], reports, "s1", 1000.0, PHASES).reaction_s == pytest.approx(4.0)
+
+
 def test_change_in_the_quiet_phase_is_counted() -> None:
     judged = judge([], [report(-2, **EVEN), report(5, s1=90)], "s1", 1000.0, PHASES)
     assert judged.weight_changes_quiet == 1
