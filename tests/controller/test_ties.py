@@ -149,17 +149,17 @@ def test_for_twenty_ticks_of_six_hundred_it_is_taken_as_it_comes(slower):
 
 
 def test_where_the_others_are_needed_it_is_taken_as_it_comes(make_slower):
-    # 130 of the 300 requests/s that the others serve: too many to begin, few enough to go on.
-    service = make_slower(arrival_per_s=130.0)
+    # 195 of the 300 requests/s that the others serve: too many to begin, few enough to go on.
+    service = make_slower(arrival_per_s=195.0)
     service.run(40)
     assert service.weights == EVEN
     service.arrival_per_s = 90.0
     service.run(120)
     assert service.weights == LAST
-    service.arrival_per_s = 130.0
+    service.arrival_per_s = 195.0
     service.run(20)
     assert service.weights == LAST
-    service.arrival_per_s = 170.0
+    service.arrival_per_s = 220.0
     service.run(20)
     assert service.weights == EVEN
 
