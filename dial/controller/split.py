@@ -231,7 +231,7 @@ def _nobody_contends(
     if not last and _is_over(pool, shift):
         reason = "no neighbour found" if shift is None else "configured weights are in force"
         return not_ours(seen, Action.HOLD, reason)
-    wanted = _back(policy, pool, meaning)
+    wanted = _back(policy, pool, shift, meaning)
     if shift is not None and not shift.ties_only:
         return _wanting(wanted, seen, Action.RELEASE, "the neighbour is gone")
     if not last:
@@ -250,7 +250,8 @@ def _panicking(
     reason = f"{many} of {len(pool.names)} backends look contended: too many to be so"
     if _is_over(pool, shift):
         return not_ours(seen, Action.PANIC, reason)
-    return _wanting(_back(policy, pool, meaning), seen, Action.PANIC, reason)
+    pool = replace(pool, in_turn=np.ones(len(pool.names)))
+    return _wanting(_back(policy, pool, shift, meaning), seen, Action.PANIC, reason)
 
 
 def _is_over(pool: _Pool, shift: Shift | None) -> bool:
@@ -258,15 +259,19 @@ def _is_over(pool: _Pool, shift: Shift | None) -> bool:
     return shift is None or np.array_equal(pool.configured, pool.weight)
 
 
-def _back(policy: Policy, pool: _Pool, meaning: WeightMeaning) -> Shift:
+def _back(policy: Policy, pool: _Pool, shift: Shift | None, meaning: WeightMeaning) -> Shift:
     """As far as one tick may go towards the weights that backends have with nobody to blame."""
     shares = proportional_shares(pool.base * pool.in_turn) if pool.last else pool.base
     target = _Target(shares, None)
     shares = limit_step(pool.current, target.shares, policy.guards.max_step)
     if np.array_equal(shares, pool.base):
-        return _shift(pool, target, shares, pool.configured.tolist())
-    wanted = _shift(pool, target, shares, _weights(pool, target, shares, meaning))
-    return replace(wanted, ties_only=bool(pool.last) and wanted.arrived)
+        weights = pool.configured.tolist()
+    else:
+        weights = _weights(pool, target, shares, meaning)
+    wanted = _shift(pool, target, shares, weights)
+    # Whether a released backend has its weight again is for the next reading to say.
+    broke_ties_only = shift is None or shift.ties_only
+    return replace(wanted, ties_only=wanted.arrived and (bool(pool.last) or broke_ties_only))
 
 
 def _shift(pool: _Pool, target: _Target, shares: Floats, weights: list[int]) -> Shift:

@@ -102,8 +102,10 @@ def slower_backends(
         or policy.strategies.split != "exact"
         or observation.meaning.kind is not WeightKind.SERVICE_RATE
         or observation.tick % _CYCLE_TICKS < _AS_IT_COMES_TICKS
-        or np.unique(seen.configured_weight[seen.usable]).size != 1
     ):
+        return nobody
+    given = seen.usable & (seen.configured_weight > 0)
+    if np.unique(seen.configured_weight[given]).size != 1:
         return nobody
     found = Standing.of(policy, backends)
     slower = found.above >= np.maximum(math.log(least), SURE_ALONE_DEVIATIONS * found.sd)
@@ -112,5 +114,5 @@ def slower_backends(
         still = found.above >= math.log1p(_STAYS * (least - 1.0))
         last = np.fromiter(map(shift.last.__contains__, backends.names), np.bool_, len(seen))
         slower, part = slower | (last & still), _ENDS
-    others_rps = float(peak_rps[seen.usable & ~slower].sum())
+    others_rps = float(peak_rps[given & ~slower].sum())
     return slower if arrivals.peak_per_s <= part * others_rps else nobody

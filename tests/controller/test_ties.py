@@ -84,6 +84,32 @@ def test_an_admin_who_gave_other_weights_has_said_who_is_to_have_more(make_slowe
     assert service.weights == configured
 
 
+def test_one_that_the_admin_gave_nothing_is_nobodys_sibling(make_slower):
+    names = (*EVEN, "s4")
+    service = make_slower(names=names, configured=EVEN | {"s4": 0})
+    service.run(60)
+    assert service.weights == LAST | {"s4": 0}
+
+
+def test_where_most_look_contended_the_configured_weights_stand(make_slower):
+    service = make_slower(guards={"panic_fraction": 0.3})
+    service.run(40)
+    assert service.weights == LAST
+    service.rho_bg["s2"] = 0.75
+    service.run(10)
+    assert service.plans[-1].action is Action.PANIC
+    assert service.weights == EVEN
+
+
+def test_a_weight_that_was_not_taken_is_wanted_again(slower):
+    slower.rho_bg.clear()
+    while not slower.plans[-1].changes or slower.plans[-1].action is not Action.PREFER:
+        slower.run(1, apply=False)
+    for _ in range(3):
+        plan = slower.run(1, apply=False)
+        assert (plan.action, plan.changes) == (Action.PREFER, (("s1", 100),))
+
+
 def test_small_configured_weights_are_told_apart_as_well(make_slower):
     service = make_slower(configured=dict.fromkeys(EVEN, 1))
     service.run(40)
