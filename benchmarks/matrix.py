@@ -83,10 +83,10 @@ def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
     begin_s = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="dial-matrix-") as directory:
         outcome = execute(request, Path(directory), view)
-        return as_cell(cell, outcome, repeats, took_s=time.monotonic() - begin_s)
+        return as_cell(cell, outcome, took_s=time.monotonic() - begin_s)
 
 
-def as_cell(cell: Cell, outcome: Outcome, repeats: int, *, took_s: float) -> dict[str, Any]:
+def as_cell(cell: Cell, outcome: Outcome, *, took_s: float) -> dict[str, Any]:
     """What is kept of a run."""
     document = outcome.report
     return {
@@ -94,7 +94,7 @@ def as_cell(cell: Cell, outcome: Outcome, repeats: int, *, took_s: float) -> dic
         "load": cell.load,
         "severity": cell.severity,
         "app": cell.app,
-        "repeats": repeats,
+        "repeats": document["rounds"],
         "contended_s": CONTENDED_S,
         "took_s": round(took_s),
         "offered_load": document["load"],

@@ -10,13 +10,14 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dial.errors import LabUnquiet
 from dial_lab import isolation, report
 from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, run_undisturbed, total_s
@@ -32,6 +33,9 @@ from dial_lab.request import MACHINES, Request
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 
 _CALIBRATION_S = 8.0
+
+ENOUGH_ROUNDS = 5
+"""What is asked of a cell of the matrix: half an hour's rounds are not thrown away for one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,7 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
             )
             view.note("calibrating: what a machine can serve, alone and contended")
             measured = when_quiet(calibrated, view.note)
-            by_round = [measured]
+            by_round: list[Sequence[Calibration]] = [measured]
             rate_per_s = request.rate_per_s or (request.load or 0.0) * _left_rps(measured)
             site = Site(
                 scenario,
@@ -119,7 +123,11 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
             for number in range(request.rounds):
                 if number:
-                    by_round.append(when_quiet(calibrated, view.note))
+                    again = calibrated_again(calibrated, view, done=number)
+                    if again is None:
+                        request = replace(request, rounds=number)
+                        break
+                    by_round.append(again)
                 # Who comes first warms the computer for the others: take turns.
                 turn = number % len(order)
                 for policy in (*order[turn:], *order[:turn]):
@@ -134,6 +142,25 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
         finally:
             os.sched_setaffinity(0, cores)
     return Outcome(document(request, site, by_round, blocks), blocks, directory)
+
+
+def calibrated_again(
+    calibrated: Callable[[], Sequence[Calibration]], view: View, *, done: int
+) -> Sequence[Calibration] | None:
+    """What machines can serve before one more round; ``None`` where the run ends with those done.
+
+    Raises
+    ------
+    LabUnquiet
+        If strangers stay, and too few rounds are done to say anything.
+    """
+    try:
+        return when_quiet(calibrated, view.note)
+    except LabUnquiet as unquiet:
+        if done < ENOUGH_ROUNDS:
+            raise
+        view.note(f"{unquiet}; the {done} rounds that are done are kept")
+        return None
 
 
 def _attempt(

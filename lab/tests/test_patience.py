@@ -6,6 +6,7 @@ import pytest
 
 from dial.errors import LabError, LabUnquiet
 from dial_lab.patience import when_quiet
+from dial_lab.run import ENOUGH_ROUNDS, calibrated_again
 
 
 @pytest.fixture
@@ -43,4 +44,30 @@ def test_what_is_wrong_for_another_reason_is_not_tried_again(pauses: list[float]
 
     with pytest.raises(LabError, match="no answer"):
         when_quiet(measure)
+    assert not pauses
+
+
+class Said:
+    """A view that remembers."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_rounds_that_are_enough_are_kept_when_strangers_stay(pauses: list[float]) -> None:
+    def calibrated() -> list[object]:
+        raise LabUnquiet("cache: somebody is there")
+
+    view = Said()
+    assert calibrated_again(calibrated, view, done=ENOUGH_ROUNDS) is None
+    assert view.notes[-1] == "cache: somebody is there; the 5 rounds that are done are kept"
+    with pytest.raises(LabUnquiet, match="somebody is there"):
+        calibrated_again(calibrated, view, done=ENOUGH_ROUNDS - 1)
+
+
+def test_another_round_is_begun_where_nobody_is_there(pauses: list[float]) -> None:
+    assert calibrated_again(list, Said(), done=ENOUGH_ROUNDS) == []
     assert not pauses
