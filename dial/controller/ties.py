@@ -14,9 +14,9 @@ Formula
 
         ratio >= slower_ratio    and    ln ratio >= 4 standard errors
 
-    times as slow as its siblings (:class:`dial.controller.baseline.Standing`), while those can do
-    without it: at most 0.6 of what they serve at their peak arrives.  It ends where the ratio is
-    less than half of that way from 1, or more than 0.7 arrives.
+    times as slow as its siblings (:class:`dial.controller.baseline.Standing`), the slowest first,
+    while the others can do without it: at most 0.6 of what they serve at their peak arrives.  It
+    ends where the ratio is less than half of that way from 1, or more than 0.7 arrives.
 
 Regimes
     a balancer that goes by anything but delay
@@ -95,7 +95,7 @@ def slower_backends(
     peak_rps : (n,) r_i; NaN where it is not known.
     arrivals : at the whole service.
     """
-    nobody = np.zeros(len(seen), np.bool_)
+    last = np.zeros(len(seen), np.bool_)
     least = policy.guards.slower_ratio
     if (
         least is None
@@ -103,16 +103,19 @@ def slower_backends(
         or observation.meaning.kind is not WeightKind.SERVICE_RATE
         or observation.tick % _CYCLE_TICKS < _AS_IT_COMES_TICKS
     ):
-        return nobody
+        return last
     given = seen.usable & (seen.configured_weight > 0)
     if np.unique(seen.configured_weight[given]).size != 1:
-        return nobody
+        return last
     found = Standing.of(policy, backends)
     slower = found.above >= np.maximum(math.log(least), SURE_ALONE_DEVIATIONS * found.sd)
-    part = _BEGINS
+    part = np.full(len(seen), _BEGINS)
     if shift is not None and shift.last:
         still = found.above >= math.log1p(_STAYS * (least - 1.0))
-        last = np.fromiter(map(shift.last.__contains__, backends.names), np.bool_, len(seen))
-        slower, part = slower | (last & still), _ENDS
-    others_rps = float(peak_rps[given & ~slower].sum())
-    return slower if arrivals.peak_per_s <= part * others_rps else nobody
+        before = np.fromiter(map(shift.last.__contains__, backends.names), np.bool_, len(seen))
+        slower, part = slower | (before & still), np.where(before, _ENDS, _BEGINS)
+    rows = np.flatnonzero(slower & given)
+    slowest_first = rows[np.argsort(-found.above[rows], kind="stable")]
+    others_rps = peak_rps[given].sum() - np.cumsum(peak_rps[slowest_first])
+    last[slowest_first[arrivals.peak_per_s <= part[slowest_first] * others_rps]] = True
+    return last

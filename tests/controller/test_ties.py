@@ -190,6 +190,17 @@ def test_where_the_others_are_needed_it_is_taken_as_it_comes(make_slower):
     assert service.weights == EVEN
 
 
+def test_of_two_slower_ones_only_the_slowest_where_the_other_is_needed(make_slower):
+    # s2 and s3 serve 240 requests/s, and s3 alone 150: at most 0.6 of that may arrive.
+    service = make_slower(arrival_per_s=100.0)
+    service.rho_bg = {"s1": 0.55, "s2": 0.4}
+    service.run(60)
+    assert service.weights == LAST
+    service.arrival_per_s = 60.0
+    service.run(120)
+    assert service.weights == LAST | {"s2": 95}
+
+
 def test_nobody_is_taken_last_where_no_peak_is_known(make_slower):
     service = make_slower()
     service.agents_dead = set(service.names)
