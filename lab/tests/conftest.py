@@ -84,18 +84,25 @@ def in_a_calm_moment() -> Callable[[Callable[[], Found], object], Found]:
 
     Who else uses this computer takes from it for seconds at a time, or for minutes.  A lab that is
     wrong is wrong each time, and in calm moments too: without two of them the test is skipped, and
-    says so.
+    says so.  An error of the lab (an application that stood still) is a finding like others.
     """
 
     def until_calm(measure: Callable[[], Found], expected: object) -> Found:
         disturbances: list[str] = []
         for tried in range(1, _TRIES + 1):
             watched = Watched()
-            found = measure()
+            failure: LabError | None = None
+            try:
+                found = measure()
+            except LabError as error:
+                failure = error
             disturbance = watched.disturbance()
             if disturbance is not None:
                 disturbances.append(disturbance)
-            if found == expected or tried - len(disturbances) == _CALM_TRIES:
+            last = tried - len(disturbances) == _CALM_TRIES
+            if failure is not None and last:
+                raise failure
+            if failure is None and (found == expected or last):
                 return found
             time.sleep(3.0)
         pytest.skip(f"this computer is too busy to measure: {'; '.join(disturbances)}")
