@@ -30,7 +30,7 @@ import structlog
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 import dial
-from dial.controller.state import Known, Shift, State
+from dial.controller.state import Known, Shift, State, moves_load
 from dial.handover import Kept
 from dial.lease import Moment
 from dial.settings import Settings, describe
@@ -115,7 +115,7 @@ class Checkpoints:
 
     def keep(self, state: State, tick: int) -> None:
         """Write what ``tick`` left, if it is time to."""
-        shifted = _is_shifted(state)
+        shifted = moves_load(state.shift)
         every_s = self._took_s / COST if shifted else QUIET_EVERY_S
         begins = shifted and not self._shifted
         if begins or self._written is None or self._written.age_s(self._now()) >= every_s:
@@ -123,7 +123,7 @@ class Checkpoints:
 
     def write(self, state: State, tick: int) -> None:
         """Write what ``tick`` left; a disk that is full costs the past, never the control."""
-        self._written, self._shifted = self._now(), _is_shifted(state)
+        self._written, self._shifted = self._now(), moves_load(state.shift)
         begin_s = time.perf_counter()
         content = _Checkpoint(written=self._written, tick=tick, state=state, **self._about)
         try:
@@ -135,11 +135,6 @@ class Checkpoints:
     def _anew(self, why: str) -> tuple[State, int]:
         log.warning("learns anew", path=str(self._kept), why=why)
         return State(), 0
-
-
-def _is_shifted(state: State) -> bool:
-    """Whether weights do more than to break ties, so that losing the state would cost a release."""
-    return state.shift is not None and not state.shift.ties_only
 
 
 def in_force(shift: Shift, balancer: BalancerState) -> bool:

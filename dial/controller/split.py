@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import compress, repeat
+from itertools import repeat
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from dial.controller.arrivals import Arrivals
 from dial.controller.guards import floor_share, limit_step, panics, stays, worth_writing
 from dial.controller.policy import Policy
 from dial.controller.probes import with_probes
-from dial.controller.state import Contention, Shift
-from dial.controller.ties import TAKEN_LAST
+from dial.controller.state import Contention, Shift, moves_load
+from dial.controller.ties import part_in_turn
 from dial.controller.verdict import Verdicts
 from dial.optimizer import (
     LEAST_RATE,
@@ -85,9 +85,8 @@ class _Pool:
         (n,) whether a neighbour was found.
     left
         (n,) part of its throughput that a neighbour leaves.
-    in_turn
-        (n,) part of its configured weight that it has with nobody to blame: all of it, but of who
-        is to be taken last of idle backends.
+    ahead
+        (n,) requests that each other is to have before it is taken; 0: it is taken as it comes.
     """
 
     names: tuple[str, ...]
@@ -99,7 +98,7 @@ class _Pool:
     current: Floats
     contended: Bools
     left: Floats
-    in_turn: Floats
+    ahead: Ints
 
     @classmethod
     def of(
@@ -108,7 +107,7 @@ class _Pool:
         contentions: Mapping[str, Contention],
         shift: Shift | None,
         meaning: WeightMeaning,
-        slower: Bools,
+        ahead: Ints,
     ) -> _Pool:
         given = seen.usable & (seen.configured_weight > 0)
         rows = np.flatnonzero(given if given.any() else seen.usable)
@@ -131,13 +130,22 @@ class _Pool:
             # What Eq. 1 says is lost may come to all there is; a backend that still answers has
             # something left, and a throughput of 0 has no optimum.
             np.maximum(left, _LEAST_CAPACITY_LEFT),
-            np.where(slower[rows], TAKEN_LAST, 1.0),
+            ahead[rows],
         )
 
     @property
-    def last(self) -> tuple[str, ...]:
-        """Names of those who are to be taken last of idle backends."""
-        return tuple(compress(self.names, self.in_turn < 1.0))
+    def in_turn(self) -> Floats:
+        """(n,) part of its configured weight that each has with nobody to blame."""
+        return part_in_turn(self.ahead)
+
+    @property
+    def last(self) -> dict[str, int]:
+        """Requests ahead of those who are to be taken last."""
+        return {
+            name: ahead
+            for name, ahead in zip(self.names, self.ahead.tolist(), strict=True)
+            if ahead > 0
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +176,7 @@ def split_load(
     *,
     seen: Seen,
     arrivals: Arrivals,
-    slower: Bools,
+    ahead: Ints,
 ) -> LoadSplit:
     """Decide on shares and weights.
 
@@ -181,14 +189,14 @@ def split_load(
     observation : of this tick.
     seen : its backends.
     arrivals : at the whole service: the optimum moves with them.
-    slower : (n,) of the backends, who is to be taken last of idle ones.
+    ahead : (n,) requests that each other is to have before one is taken, with nobody to blame.
 
     Returns
     -------
     LoadSplit
         A backend that the admin took out keeps its weight and has a share of 0.
     """
-    pool = _Pool.of(seen, contentions, shift, observation.meaning, slower)
+    pool = _Pool.of(seen, contentions, shift, observation.meaning, ahead)
     if not pool.names:
         return not_ours(seen, Action.HOLD, "no backend is usable")
     contended = np.flatnonzero(pool.contended).tolist()
@@ -227,15 +235,18 @@ def _nobody_contends(
     policy: Policy, pool: _Pool, shift: Shift | None, seen: Seen, meaning: WeightMeaning
 ) -> LoadSplit:
     """The configured weights, or those that differ only in who is taken last of idle backends."""
-    last = ", ".join(pool.last)
-    if not last and _is_over(pool, shift):
+    if not pool.last and _is_over(pool, shift):
         reason = "no neighbour found" if shift is None else "configured weights are in force"
         return not_ours(seen, Action.HOLD, reason)
     wanted = _back(policy, pool, shift, meaning)
-    if shift is not None and not shift.ties_only:
+    if moves_load(shift):
         return _wanting(wanted, seen, Action.RELEASE, "the neighbour is gone")
-    if not last:
+    if not pool.last:
         return _wanting(wanted, seen, Action.PREFER, "idle backends are taken as they come")
+    last = ", ".join(
+        f"{name} (after {ahead} at each other)" if ahead > 1 else name
+        for name, ahead in pool.last.items()
+    )
     reason = f"{last}: slower than its siblings, nobody to blame, so the last of idle backends"
     if shift is None or wanted.weights != shift.weights:
         return _wanting(wanted, seen, Action.PREFER, reason)
@@ -250,7 +261,7 @@ def _panicking(
     reason = f"{many} of {len(pool.names)} backends look contended: too many to be so"
     if _is_over(pool, shift):
         return not_ours(seen, Action.PANIC, reason)
-    pool = replace(pool, in_turn=np.ones(len(pool.names)))
+    pool = replace(pool, ahead=np.zeros_like(pool.ahead))
     return _wanting(_back(policy, pool, shift, meaning), seen, Action.PANIC, reason)
 
 
@@ -270,8 +281,8 @@ def _back(policy: Policy, pool: _Pool, shift: Shift | None, meaning: WeightMeani
         weights = _weights(pool, target, shares, meaning)
     wanted = _shift(pool, target, shares, weights)
     # Whether a released backend has its weight again is for the next reading to say.
-    broke_ties_only = shift is None or shift.ties_only
-    return replace(wanted, ties_only=wanted.arrived and (bool(pool.last) or broke_ties_only))
+    ties_only = not moves_load(shift) or (wanted.arrived and bool(pool.last))
+    return replace(wanted, ties_only=ties_only)
 
 
 def _shift(pool: _Pool, target: _Target, shares: Floats, weights: list[int]) -> Shift:
@@ -279,7 +290,7 @@ def _shift(pool: _Pool, target: _Target, shares: Floats, weights: list[int]) -> 
         dict(zip(pool.names, shares.tolist(), strict=True)),
         dict(zip(pool.names, weights, strict=True)),
         arrived=np.array_equal(shares, target.shares),
-        last=pool.last,
+        ahead=pool.last,
     )
 
 

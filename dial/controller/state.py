@@ -212,8 +212,9 @@ class Shift:
         Of the backends that are probed in this tick: their weight otherwise.
     underneath
         Of the backends whose weight is an operator's: what it is without that order.
-    last
-        Backends that are taken last of idle ones (:mod:`dial.controller.ties`).
+    ahead
+        Of backends that are taken last: how many requests each other has before they are
+        (:mod:`dial.controller.ties`).
     ties_only
         Nobody contends: that is all that the weights say.
     """
@@ -223,7 +224,7 @@ class Shift:
     arrived: bool = True
     resting: dict[str, int] = field(default_factory=dict)
     underneath: dict[str, int] = field(default_factory=dict)
-    last: tuple[str, ...] = ()
+    ahead: dict[str, int] = field(default_factory=dict)
     ties_only: bool = False
 
 
@@ -262,6 +263,11 @@ class State:
     in_force: dict[str, int] = field(default_factory=dict)
     yielded: Yield | None = None
     arrivals: Arrivals | None = None
+
+
+def moves_load(shift: Shift | None) -> bool:
+    """Whether weights say more than who is taken last of idle backends."""
+    return shift is not None and not shift.ties_only
 
 
 _T = TypeVar("_T")

@@ -42,8 +42,8 @@ from dial.controller.orders import as_frozen, with_overrides, without_overrides
 from dial.controller.ownership import somebody_elses
 from dial.controller.policy import Policy
 from dial.controller.split import not_ours, split_load
-from dial.controller.state import Shift, State
-from dial.controller.ties import slower_backends
+from dial.controller.state import Shift, State, moves_load
+from dial.controller.ties import requests_ahead
 from dial.controller.verdict import Planned
 from dial.seen import Seen
 from dial.types import Action, Observation, Plan
@@ -90,7 +90,7 @@ def step(policy: Policy, state: State, observation: Observation) -> tuple[State,
             observation,
             seen=seen,
             arrivals=arrivals,
-            slower=slower_backends(
+            ahead=requests_ahead(
                 policy,
                 backends,
                 state.shift,
@@ -127,7 +127,7 @@ def _breaks_ties_only(shift: Shift | None, in_force: Mapping[str, int]) -> bool:
     """Whether no load is shifted: no weights are wanted, or those in force that only break ties."""
     if shift is None:
         return True
-    if not shift.ties_only or shift.underneath:
+    if moves_load(shift) or shift.underneath:
         return False
     return all(in_force.get(name, weight) == weight for name, weight in shift.weights.items())
 

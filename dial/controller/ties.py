@@ -8,15 +8,21 @@ Problem
 
 Formula
     Requests that go where they are to be served soonest (``WeightKind.SERVICE_RATE``) go by
-    (requests + 1) / weight.  With 0.95 of its configured weight a backend is taken only when all
-    others have a request, and has a second one only when they have two: it breaks ties, and moves
-    nothing else.  That is done of whoever is in quiet times
+    (requests + 1) / weight.  With 0.95 / k of its configured weight a backend is taken only when
+    each other has k requests, and has its next one when they have k more.  That is done of whoever
+    is in quiet times
 
         ratio >= slower_ratio    and    ln ratio >= 4 standard errors
 
     times as slow as its siblings (:class:`dial.controller.baseline.Standing`), the slowest first,
     while the others can do without it: at most 0.6 of what they serve at their peak arrives.  It
     ends where the ratio is less than half of that way from 1, or more than 0.7 arrives.
+
+        k = floor((1 + ratio) / 2), 3 at most, and stays while it is at most floor(ratio)
+
+    Waiting behind k requests takes k + 1 times a sibling's service time, so that alone a request is
+    served soonest with k = ratio - 1.  But a request that waits makes others wait: half of that is
+    as good with little load, and better with more.
 
 Regimes
     a balancer that goes by anything but delay
@@ -39,7 +45,8 @@ Regimes
         requests are dear is no reason to accuse the cache (:attr:`dial.controller.look.Looks`).
 
 Source
-    Own; 0.95 beside other weights is simulated in decision 43, and decision 50 has what it wins.
+    Own; 0.95 beside other weights is simulated in decision 43, decision 50 has what it wins, and
+    decision 51 what k wins beside it.
 """
 
 from __future__ import annotations
@@ -48,7 +55,7 @@ import math
 
 import numpy as np
 
-from dial.columns import Bools, Floats
+from dial.columns import Floats, Ints
 from dial.controller.arrivals import Arrivals
 from dial.controller.baseline import Standing
 from dial.controller.policy import Policy
@@ -57,9 +64,13 @@ from dial.controller.state import Backends, Shift
 from dial.seen import Seen
 from dial.types import Observation, WeightKind
 
-TAKEN_LAST = 0.95
+_TAKEN_LAST = 0.95
 """Of the configured weight: any that is less than it, and above 1/2, breaks ties between idle
 backends alike; this one hardly moves anything else up to 19 requests at each."""
+
+_MOST_AHEAD = 3
+"""More wins nothing even of who is 10 times as slow, and costs where a ratio of response times is
+more than that of service times (decision 51)."""
 
 _STAYS = 0.5
 """Of the way from 1 to ``slower_ratio``: a ratio that wavers must not make the weight waver."""
@@ -73,7 +84,18 @@ _CYCLE_TICKS, _AS_IT_COMES_TICKS = 600, 20
 """20 intervals are enough to be learnt from, and a thirtieth of the time."""
 
 
-def slower_backends(
+def part_in_turn(ahead: Ints) -> Floats:
+    """(n,) part of its configured weight with which a backend waits for ``ahead`` requests.
+
+    Examples
+    --------
+    >>> part_in_turn(np.array([0, 1, 2])).tolist()
+    [1.0, 0.95, 0.475]
+    """
+    return np.where(ahead > 0, _TAKEN_LAST / np.maximum(ahead, 1), 1.0)
+
+
+def requests_ahead(
     policy: Policy,
     backends: Backends,
     shift: Shift | None,
@@ -82,8 +104,8 @@ def slower_backends(
     seen: Seen,
     peak_rps: Floats,
     arrivals: Arrivals,
-) -> Bools:
-    """Who is to be taken last of idle backends, (n,).
+) -> Ints:
+    """How many requests each other is to have before a backend is taken, (n,); 0: as it comes.
 
     Parameters
     ----------
@@ -95,7 +117,7 @@ def slower_backends(
     peak_rps : (n,) r_i; NaN where it is not known.
     arrivals : at the whole service.
     """
-    last = np.zeros(len(seen), np.bool_)
+    ahead = np.zeros(len(seen), np.int64)
     least = policy.guards.slower_ratio
     if (
         least is None
@@ -103,19 +125,41 @@ def slower_backends(
         or observation.meaning.kind is not WeightKind.SERVICE_RATE
         or observation.tick % _CYCLE_TICKS < _AS_IT_COMES_TICKS
     ):
-        return last
+        return ahead
     given = seen.usable & (seen.configured_weight > 0)
     if np.unique(seen.configured_weight[given]).size != 1:
-        return last
+        return ahead
     found = Standing.of(policy, backends)
     slower = found.above >= np.maximum(math.log(least), SURE_ALONE_DEVIATIONS * found.sd)
-    part = np.full(len(seen), _BEGINS)
-    if shift is not None and shift.last:
-        still = found.above >= math.log1p(_STAYS * (least - 1.0))
-        before = np.fromiter(map(shift.last.__contains__, backends.names), np.bool_, len(seen))
-        slower, part = slower | (before & still), np.where(before, _ENDS, _BEGINS)
-    rows = np.flatnonzero(slower & given)
+    before = _before(shift, backends)
+    still = (before > 0) & (found.above >= math.log1p(_STAYS * (least - 1.0)))
+    rows = np.flatnonzero((slower | still) & given)
     slowest_first = rows[np.argsort(-found.above[rows], kind="stable")]
     others_rps = peak_rps[given].sum() - np.cumsum(peak_rps[slowest_first])
-    last[slowest_first[arrivals.peak_per_s <= part[slowest_first] * others_rps]] = True
-    return last
+    part = np.where(before[slowest_first] > 0, _ENDS, _BEGINS)
+    taken = slowest_first[arrivals.peak_per_s <= part * others_rps]
+    ahead[taken] = ahead_by_ratio(np.exp(found.above[taken]), before[taken])
+    return ahead
+
+
+def _before(shift: Shift | None, backends: Backends) -> Ints:
+    """(n,) what was found in the last tick."""
+    ahead = {} if shift is None else shift.ahead
+    return np.fromiter((ahead.get(name, 0) for name in backends.names), np.int64)
+
+
+def ahead_by_ratio(ratio: Floats, before: Ints) -> Ints:
+    """(n,) k of the formula, given what it was in the last tick; 1 at least.
+
+    Examples
+    --------
+    Of backends that were taken as they came; then of some that waited for two:
+
+    >>> ahead_by_ratio(np.array([1.5, 2.9, 3.0, 5.0, 40.0]), np.zeros(5, np.int64)).tolist()
+    [1, 1, 2, 3, 3]
+    >>> ahead_by_ratio(np.array([1.9, 2.0, 4.9, 5.0]), np.full(4, 2)).tolist()
+    [1, 2, 2, 3]
+    """
+    begins = np.floor((1.0 + ratio) / 2.0).astype(np.int64)
+    stays = np.floor(ratio).astype(np.int64)
+    return np.clip(np.clip(before, begins, stays), 1, _MOST_AHEAD)

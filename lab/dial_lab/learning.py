@@ -12,7 +12,7 @@ from dial_lab import report
 from dial_lab.block import Site, run_block, run_undisturbed
 from dial_lab.live import View
 from dial_lab.policies import Policy
-from dial_lab.reaction import Phases, is_even
+from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
 from dial_lab.request import LEAST_QUIET_S, Request
 
@@ -50,7 +50,7 @@ def _disturbed(block: BlockResult) -> str | None:
     if late_ms > _DISTURBED_MS:
         return f"the generator was {late_ms:.0f} ms late"
     reaction = block.reaction
-    if reaction is not None and not all(is_even(weights) for _, weights in reaction.weights):
+    if reaction is not None and reaction.load_moved:
         # A stranger in the cache, say: whoever learns beside one finds no neighbour afterwards.
         return f"{block.policy} moved load, and nobody had been started"
     return None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import statistics
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from dial.controller.recording import Recording, Tick
-from dial.types import ApplyReport, NoData
+from dial.types import Action, ApplyReport, Cause, NoData, Plan
 
 Weights = Mapping[str, int]
 Series = Sequence[tuple[float, Weights]]
@@ -27,6 +28,9 @@ _EVEN = 0.05
 
 _SWING = 0.2
 """A turn counts when the share moved back by this fraction of the even share."""
+
+_NOBODYS = (Cause.NONE, Cause.LOAD)
+"""Causes that blame no neighbour."""
 
 _REPORT = TypeAdapter(ApplyReport)
 
@@ -69,6 +73,8 @@ class Reaction:
     verdicts: dict[str, int]
     rho_bg_estimated: float | None
     weights: tuple[tuple[float, dict[str, int]], ...]
+    load_moved: bool
+    """Whether any of the weights did more than to say who is taken last of idle servers."""
 
 
 def weights_in_effect(
@@ -117,6 +123,28 @@ def share(weights: Weights, name: str) -> float:
 def is_even(weights: Weights) -> bool:
     """Whether every share is within 5 % of the even one."""
     return all(abs(share(weights, name) * len(weights) - 1.0) <= _EVEN + 1e-9 for name in weights)
+
+
+def as_load_moved(series: Series, ticks: Sequence[Tick], start_s: float) -> Series:
+    """The same with even weights where they only say who is taken last of idle servers.
+
+    That is no reaction: it moves no load, and nobody is blamed.  The plan before a moment tells.
+    """
+    plans = [tick.plan for tick in ticks]
+    begins_s = [plan.now_s - start_s for plan in plans]
+
+    def moved(at_s: float, weights: Weights) -> Weights:
+        number = bisect_left(begins_s, at_s) - 1
+        if number < 0 or _moves_load(plans[number]):
+            return weights
+        return dict.fromkeys(weights, max(weights.values()))
+
+    return [(at_s, moved(at_s, weights)) for at_s, weights in series]
+
+
+def _moves_load(plan: Plan) -> bool:
+    blamed = any(backend.verdict.cause not in _NOBODYS for backend in plan.backends)
+    return plan.action is Action.RELEASE or (blamed and plan.action is not Action.PREFER)
 
 
 def recovery_s(series: Series, after_s: float, until_s: float) -> float | None:
@@ -221,12 +249,9 @@ def judge(
     series = [entry for entry in series if entry[0] < phases.end_s]
     begins_s, ends_s = phases.quiet_s, phases.end_of_contention_s
     quiet_s = phases.quiet_s if quiet_s is None else quiet_s
-    # Who is taken last of idle servers is no reaction: that leaves the weights even.
-    reacted = [
-        at_s
-        for at_s, weights in changes(series)[1:]
-        if begins_s <= at_s < ends_s and not is_even(weights)
-    ]
+    moved = as_load_moved(series, ticks, start_s)
+    uneven_s = [at_s for at_s, weights in changes(moved) if not is_even(weights)]
+    reacted = [at_s for at_s in uneven_s if begins_s <= at_s < ends_s]
     planned = [
         backend
         for tick in ticks
@@ -240,10 +265,11 @@ def judge(
     wanted = [backend.share for backend in planned]
     return Reaction(
         reaction_s=reacted[0] - begins_s if reacted else None,
-        recovery_s=recovery_s(series, ends_s, phases.end_s),
+        recovery_s=recovery_s(moved, ends_s, phases.end_s),
         direction_changes=direction_changes(wanted, 1.0 / len(series[0][1])) if series else 0,
         weight_changes_quiet=sum(0.0 <= at_s < quiet_s for at_s, _ in changes(series)[1:]),
         verdicts=dict(Counter(str(v.cause) for v in verdicts)),
         rho_bg_estimated=statistics.median(estimates) if estimates else None,
         weights=tuple((round(at_s, 3), dict(weights)) for at_s, weights in changes(series)),
+        load_moved=bool(uneven_s),
     )

@@ -105,16 +105,13 @@ def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
 def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    # Who is taken last of idle servers moves no load.
-    weights_of_s1 = [55, 95]
     runs = []
 
     def run_block(site, tried, *_):
         runs.append(tried.name)
         (site.memory / tried.name).mkdir(parents=True)
-        weights = {"s1": weights_of_s1[len(runs) - 1], "s2": 100, "s3": 100}
-        moved = Reaction(None, None, 0, 1, {}, None, ((3.0, weights),))
-        return replace(block(tried, site.phases), reaction=moved)
+        reaction = Reaction(None, None, 0, 1, {}, None, (), load_moved=len(runs) == 1)
+        return replace(block(tried, site.phases), reaction=reaction)
 
     monkeypatch.setattr(learning, "run_block", run_block)
     said = Said()

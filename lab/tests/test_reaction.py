@@ -42,7 +42,14 @@ def report(at_s: float, **weights: int) -> ApplyReport:
     return ApplyReport(version=1, at_s=1000.0 + at_s, wanted=pairs, in_effect=pairs)
 
 
-def tick(at_s: float, *, weight: int, share: float) -> Tick:
+def tick(
+    at_s: float,
+    *,
+    weight: int,
+    share: float,
+    cause: Cause = Cause.CPU,
+    action: Action = Action.HOLD,
+) -> Tick:
     """One of s1 and s2, of which s1 has this weight and is to have this share."""
     nothing = NoData("of no matter here")
     meaning = WeightMeaning(WeightKind.SERVICE_RATE, minimum=1, maximum=256, zero_drains=True)
@@ -51,13 +58,13 @@ def tick(at_s: float, *, weight: int, share: float) -> Tick:
         BackendObservation(name, nothing, nothing, ServerState(name, each, 100, True, 0, 0, 0))
         for name, each in weights.items()
     )
-    verdict = Verdict(Cause.CPU, nothing, nothing, nothing, nothing)
+    verdict = Verdict(cause, nothing, nothing, nothing, nothing)
     planned = tuple(
         BackendPlan(name, verdict, shares[name], each) for name, each in weights.items()
     )
     now_s = 1000.0 + at_s
     observation = Observation(1, now_s, 1.0, "1", "leastconn", meaning, seen, "m")
-    return Tick(1, observation, Plan(1, now_s, Action.HOLD, "", planned))
+    return Tick(1, observation, Plan(1, now_s, action, "", planned))
 
 
 def test_share_is_weight_over_the_sum() -> None:
@@ -141,9 +148,26 @@ def test_where_nobody_comes_every_change_is_one_in_quiet() -> None:
     assert judged.weight_changes_quiet == 2  # there and back; what came after the end is no part
 
 
-def test_weights_that_only_break_ties_are_no_reaction() -> None:
-    reports = [report(-2, **EVEN), report(21, s1=95), report(24, s1=55)]
-    assert judge([], reports, "s1", 1000.0, PHASES).reaction_s == pytest.approx(4.0)
+def test_who_is_taken_last_of_idle_servers_is_no_reaction() -> None:
+    # Last of idle ones from 19 on, beside a neighbour from 20 to 80: found at 24, gone by 85.
+    def at(at_s: float, weight: int, cause: Cause, action: Action) -> Tick:
+        return tick(at_s, weight=weight, share=0.5, cause=cause, action=action)
+
+    ticks = [
+        at(19.0, 100, Cause.NONE, Action.PREFER),
+        at(20.0, 32, Cause.NONE, Action.HOLD),
+        at(24.0, 32, Cause.CPU, Action.SHIFT),
+        at(25.0, 20, Cause.CPU, Action.HOLD),
+        at(85.0, 20, Cause.NONE, Action.RELEASE),
+        at(86.0, 32, Cause.NONE, Action.HOLD),
+        at(87.0, 32, Cause.NONE, Action.HOLD),
+    ]
+    reports = [report(19.1, s1=32), report(24.1, s1=20), report(85.1, s1=32)]
+    judged = judge(ticks, reports, "s1", 1000.0, PHASES)
+    assert judged.reaction_s == pytest.approx(4.1)
+    assert judged.recovery_s == pytest.approx(7.0)
+    assert judged.load_moved
+    assert not judge(ticks[:2], reports[:1], "s1", 1000.0, PHASES).load_moved
 
 
 def test_change_in_the_quiet_phase_is_counted() -> None:

@@ -111,7 +111,7 @@ def test_what_only_a_controller_can_have_is_null_without_one() -> None:
 
 def test_rounds_are_summed_up_by_median_worst_and_sum() -> None:
     def reaction(reaction_s: float | None, turns: int) -> Reaction:
-        return Reaction(reaction_s, 4.0, turns, 1, {"cpu": 2}, 0.4, ())
+        return Reaction(reaction_s, 4.0, turns, 1, {"cpu": 2}, 0.4, (), load_moved=True)
 
     blocks = [block(9.0, reaction=reaction(s, t)) for s, t in ((2.0, 0), (6.0, 3), (3.0, 0))]
     figures = policy_figures(blocks, 0.5)

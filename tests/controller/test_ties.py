@@ -176,15 +176,16 @@ def test_for_twenty_ticks_of_six_hundred_it_is_taken_as_it_comes(slower):
 
 def test_where_the_others_are_needed_it_is_taken_as_it_comes(make_slower):
     # 195 of the 300 requests/s that the others serve: too many to begin, few enough to go on.
+    # Of so many it took 3.4 times as long as they did.
     service = make_slower(arrival_per_s=195.0)
     service.run(40)
     assert service.weights == EVEN
     service.arrival_per_s = 90.0
     service.run(120)
-    assert service.weights == LAST
+    assert service.weights == LAST | {"s1": 48}
     service.arrival_per_s = 195.0
     service.run(20)
-    assert service.weights == LAST
+    assert service.weights == LAST | {"s1": 48}
     service.arrival_per_s = 220.0
     service.run(20)
     assert service.weights == EVEN
@@ -195,10 +196,33 @@ def test_of_two_slower_ones_only_the_slowest_where_the_other_is_needed(make_slow
     service = make_slower(arrival_per_s=100.0)
     service.rho_bg = {"s1": 0.55, "s2": 0.4}
     service.run(60)
-    assert service.weights == LAST
+    assert service.weights == LAST | {"s1": 48}
     service.arrival_per_s = 60.0
     service.run(120)
-    assert service.weights == LAST | {"s2": 95}
+    assert service.weights == LAST | {"s1": 48, "s2": 95}
+
+
+@pytest.mark.parametrize(
+    ("rho_bg", "ahead", "weight"), [(0.4, 1, 95), (0.54, 2, 48), (0.66, 3, 32), (0.75, 3, 32)]
+)
+def test_the_slower_it_is_the_more_requests_the_others_have_before_it_is_taken(
+    make_slower, rho_bg, ahead, weight
+):
+    # 2, 3.1, 5.7 and 16 times as slow: 120 / (150 (1 - rho_bg) - 30).
+    service = make_slower(rho_bg)
+    service.run(60)
+    assert service.state.shift.ahead == {"s1": ahead}
+    assert service.weights == LAST | {"s1": weight}
+    assert {b.verdict.cause for plan in service.plans for b in plan.backends} == {"none"}
+
+
+def test_a_plan_says_how_many_requests_the_others_have_before_it_is_taken(make_slower):
+    service = make_slower(0.54)
+    service.run(60)
+    assert service.plans[-1].reason == (
+        "no neighbour found; s1 (after 2 at each other): slower than its siblings, "
+        "nobody to blame, so the last of idle backends"
+    )
 
 
 def test_nobody_is_taken_last_where_no_peak_is_known(make_slower):
