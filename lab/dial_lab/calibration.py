@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from dial.errors import LabError, LabUnquiet
 from dial_lab import one_cache
@@ -226,3 +227,20 @@ def calibrate_all(
     )
     nobody = Calibration(alone.quiet_rps, alone.quiet_rps)
     return tuple(visited.get(number, nobody) for number in range(len(machines)))
+
+
+def middle(several: Sequence[Sequence[Calibration]]) -> tuple[Calibration, ...]:
+    """Of machines that were measured several times: the median of each figure, by machine.
+
+    Examples
+    --------
+    >>> middle([[Calibration(160.0, 70.0)], [Calibration(138.0, 75.0)], [Calibration(140.0, 90.0)]])
+    (Calibration(quiet_rps=140.0, contended_rps=75.0),)
+    """
+    return tuple(
+        Calibration(
+            median(each.quiet_rps for each in machine),
+            median(each.contended_rps for each in machine),
+        )
+        for machine in zip(*several, strict=True)
+    )
