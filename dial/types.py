@@ -72,6 +72,11 @@ class Cause(StrEnum):
     """Slower than expected, but the signals needed to say why are missing."""
 
     @property
+    def blames_nobody(self) -> bool:
+        """True when nothing is taken from the backend: it is as fast as its own load lets it be."""
+        return self in (Cause.NONE, Cause.LOAD)
+
+    @property
     def is_contention(self) -> bool:
         """True when a neighbour takes a hardware resource."""
         return self in (Cause.CPU, Cause.NET, Cause.DISK, Cause.LLC)

@@ -11,7 +11,6 @@ from rich.text import Text
 
 from dial.cli.client import show
 from dial.service.views import BackendState, Baseline, State
-from dial.types import Cause
 
 LEAST_NAME = 8
 """Columns of a name that are shown in any case."""
@@ -19,7 +18,7 @@ LEAST_NAME = 8
 
 def is_slow(backend: BackendState) -> bool:
     """Whether it is held slower than its own load explains."""
-    return backend.cause is not None and backend.cause not in (Cause.NONE, Cause.LOAD)
+    return backend.cause is not None and not backend.cause.blames_nobody
 
 
 def heading(state: State) -> Text:

@@ -114,7 +114,11 @@ class Checkpoints:
         return found.state, found.tick
 
     def keep(self, state: State, tick: int) -> None:
-        """Write what ``tick`` left, if it is time to."""
+        """Write what ``tick`` left, if it is time to.
+
+        That is sooner while load is moved for a neighbour's sake: who goes on without knowing of
+        it would give the victim its load back.  Who is taken last is learnt again at no such cost.
+        """
         shifted = moves_load(state.shift)
         every_s = self._took_s / COST if shifted else QUIET_EVERY_S
         begins = shifted and not self._shifted

@@ -17,7 +17,7 @@ from pathlib import Path
 from pydantic import TypeAdapter
 
 from dial.controller.recording import Recording, Tick
-from dial.types import Action, ApplyReport, Cause, NoData, Plan
+from dial.types import Action, ApplyReport, NoData, Plan
 
 Weights = Mapping[str, int]
 Series = Sequence[tuple[float, Weights]]
@@ -28,9 +28,6 @@ _EVEN = 0.05
 
 _SWING = 0.2
 """A turn counts when the share moved back by this fraction of the even share."""
-
-_NOBODYS = (Cause.NONE, Cause.LOAD)
-"""Causes that blame no neighbour."""
 
 _REPORT = TypeAdapter(ApplyReport)
 
@@ -143,7 +140,7 @@ def as_load_moved(series: Series, ticks: Sequence[Tick], start_s: float) -> Seri
 
 
 def _moves_load(plan: Plan) -> bool:
-    blamed = any(backend.verdict.cause not in _NOBODYS for backend in plan.backends)
+    blamed = any(not backend.verdict.cause.blames_nobody for backend in plan.backends)
     return plan.action is Action.RELEASE or (blamed and plan.action is not Action.PREFER)
 
 

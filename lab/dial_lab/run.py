@@ -2,9 +2,9 @@
 
 Machines are calibrated anew before each round.  The first time counts, for the load and for whoever
 is told what they can serve; the others say whether this computer is still what it was then.  Where
-the load is asked for as a part of what they can serve, the first time is the median of three: in one
-good moment of a shared computer a machine served 160 requests a second where it serves 140, and
-three quarters of that were more than it could do in all rounds to come.
+the load is a part of what they can serve, the first time is the median of three: in one good moment
+of a shared computer a machine served 160 requests a second where it serves 140, and three quarters
+of that were more than it could do in all rounds to come.
 """
 
 from __future__ import annotations

@@ -236,7 +236,7 @@ def _of_product(product: Policy, studied: Sequence[Studied]) -> Report:
     tested = [s for s in studied if s.session.set != TRAIN]
     found = [answer for s in tested for answer in answers(product, s)]
     unseen = [a for a in found if a.set == UNSEEN]
-    harmless = [a for a in found if a.label in (Cause.NONE, Cause.LOAD)]
+    harmless = [a for a in found if a.label.blames_nobody]
     heldout = [s for s in studied if s.session.set == HELDOUT]
     guesses = [e for s in heldout for e in estimates(product, s)]
     predictions = [p for s in heldout for p in product_curves(product, s)]

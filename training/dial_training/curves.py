@@ -70,7 +70,7 @@ def case_points(studied: Studied) -> list[Point]:
         if truth.label.is_contention:
             if truth.rho_bg_true is not None:
                 found.append(point(*place, truth.label, judged.ticks, truth.rho_bg_true))
-        elif truth.label in (Cause.NONE, Cause.LOAD):
+        elif truth.label.blames_nobody:
             found.append(point(*place, Cause(session.resource), judged.ticks))
     return [p for p in found if p is not None]
 
