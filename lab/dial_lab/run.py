@@ -36,6 +36,7 @@ from dial_lab.request import MACHINES, Request
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 
 _CALIBRATION_S = 8.0
+"""Three seconds alone, three beside the neighbour, and somewhat to begin."""
 
 _LOAD_FROM = 3
 """Calibrations that a load follows from, as a part of what machines can serve."""
@@ -185,6 +186,9 @@ def describe(measured: Sequence[Calibration], site: Site) -> str:
             f", {site.machines[number].name} {measured[number].contended_rps:.0f} when contended "
             f"(rho_bg {measured[number].rho_bg:.2f})"
         )
+    if site.scenario.resource.victim_apart:
+        siblings = ", ".join(f"{each.quiet_rps:.0f}" for each in measured[1:])
+        text += f", its siblings {siblings}"
     load = site.rate_per_s / _left_rps(measured)
     return f"{text}; offered: {site.rate_per_s:.0f} req/s = {load:.2f} of what is left"
 

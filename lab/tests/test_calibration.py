@@ -19,7 +19,7 @@ from dial_lab.resources.llc import LLC
 from dial_lab.scenarios import scenario
 from dial_lab.topology import Machine
 
-LEFT_RPS = {"net": 90.0, "cpu": 60.0}
+LEFT_RPS = {"net": 90.0, "cpu": 60.0, "llc": 75.0}
 
 
 def measured(
@@ -72,6 +72,22 @@ def test_without_a_neighbour_every_machine_keeps_what_it_has(
     found, calls = measured("load", monkeypatch)
     assert len(calls) == 1
     assert found == (Calibration(200.0, 200.0),) * 3
+
+
+def test_siblings_of_a_victim_that_stands_apart_are_measured_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    together = []
+
+    def saturate(addresses: dict[str, Address], cost: Cost, duration_s: float) -> dict[str, float]:
+        together.append((tuple(addresses), cost))
+        return {"s2": 85.0, "s3": 83.0}
+
+    monkeypatch.setattr(calibration, "saturation_rps_together", saturate)
+    found, calls = measured("llc", monkeypatch)
+    assert [(name, machine) for name, machine, _ in calls] == [("llc", "s1")]
+    assert together == [(("s2", "s3"), LLC.cost)]
+    assert found == (Calibration(200.0, 75.0), Calibration(85.0, 85.0), Calibration(83.0, 83.0))
 
 
 @pytest.mark.parametrize(("rps", "refused"), [(130.0, False), (60.0, True)])
