@@ -198,8 +198,9 @@ def calibrate_all(
 
     Machines are alike: each kind of neighbour is measured where it comes first, and a machine
     that nobody visits is what the first one is alone.  Where the victim stands apart its siblings
-    are machines of another kind, on one core: they are measured, together.  Taken for what the
-    victim is, two that serve 85 requests a second each were held to serve 130.
+    are machines of another kind, on one core: they are measured, together.  They are made to serve
+    what the victim does as a run begins, and that changes: 141 and 144 requests a second beside
+    its 144 in one run, 80 to 90 beside 90 to 130 in another.
 
     Returns
     -------
