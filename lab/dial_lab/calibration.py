@@ -24,7 +24,8 @@ from dial_lab.scenarios import Scenario
 from dial_lab.topology import Machine
 
 _CLIENTS = 8
-_SECONDS = 3.0
+CALIBRATION_S = 3.0
+"""Some 400 requests of a machine."""
 _LEAST_PART = 0.5
 """Of what a neighbour was told to take of something that others are at as well.  Of the cache it
 took nothing in one of ten runs, and a run beside nobody says nothing of a controller."""
@@ -118,7 +119,7 @@ def calibrate(
     address: Address,
     *,
     rho_bg: float | None,
-    seconds: float = _SECONDS,
+    seconds: float = CALIBRATION_S,
     program: str = "",
     cost: Cost | None = None,
 ) -> Calibration:
@@ -234,7 +235,7 @@ def calibrate_all(
     if scenario.resource.victim_apart:
         siblings = [number for number in range(1, len(machines)) if number not in visited]
         names = {machines[number].name: addresses[machines[number].name] for number in siblings}
-        served = saturation_rps_together(names, cost, _SECONDS)
+        served = saturation_rps_together(names, cost, CALIBRATION_S)
         for number in siblings:
             served_rps = served[machines[number].name]
             found[number] = Calibration(served_rps, served_rps)

@@ -24,7 +24,7 @@ from dial.errors import LabError
 from dial.types import Mode
 from dial_lab import report
 from dial_lab.arrivals import Swing
-from dial_lab.calibration import SETTLE_S, saturation_rps_together
+from dial_lab.calibration import CALIBRATION_S, SETTLE_S, saturation_rps_together
 from dial_lab.guests import under
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
@@ -50,9 +50,6 @@ REVISION = 2
 
 2: response times end with the last byte; every machine has a link; the cache's probe.
 """
-
-CALIBRATION_S = 3.0
-"""Some 400 requests of a machine; see :mod:`dial_lab.calibration`."""
 
 START_S = 12.0
 """From nothing to the load's first request, calibrations of stages excluded, for the
