@@ -1,10 +1,11 @@
 """A whole run: machines, calibration, every policy in every round, report.
 
-Machines are calibrated anew before each round.  The first time counts, for the load and for whoever
-is told what they can serve; the others say whether this computer is still what it was then.  Where
-the load is a part of what they can serve, the first time is the median of three: in one good moment
-of a shared computer a machine served 160 requests a second where it serves 140, and three quarters
-of that were more than it could do in all rounds to come.
+Machines are calibrated anew before each round.  The load, where it is a part of what they can
+serve, and what the oracle is told follow from the median of the three newest calibrations.  Of
+three, since in one good moment of a shared computer a machine served 160 requests a second where it
+serves 140, and three quarters of that were more than it could do in all rounds to come; of the
+newest, since a victim in the cache served 85 beside its neighbour before one round and 32 before
+the next.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dial.errors import LabUnquiet
@@ -38,11 +40,21 @@ from dial_lab.topology import exclusive, host_cgroups, machines, place
 _CALIBRATION_S = 8.0
 """Three seconds alone, three beside the neighbour, and somewhat to begin."""
 
-_LOAD_FROM = 3
-"""Calibrations that a load follows from, as a part of what machines can serve."""
+_NEWEST = 3
+"""Calibrations that say what machines can serve, where the load is a part of that."""
 
 ENOUGH_ROUNDS = 5
 """What is asked of a cell of the matrix: half an hour's rounds are not thrown away for one more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round began with."""
+
+    served: Sequence[Calibration]
+    """By machine, as measured right before it."""
+    rate_per_s: float
+    """Offered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +98,8 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
         # The lab's own process is one of those that keep off the machines' cores.
         os.sched_setaffinity(0, harness)
         try:
-            first = _LOAD_FROM if request.rate_per_s is None else 1
-            calibrations_s = (first + request.rounds - 1) * _CALIBRATION_S
+            newest = _NEWEST if request.rate_per_s is None else 1
+            calibrations_s = (newest + request.rounds - 1) * _CALIBRATION_S
             view.begin(calibrations_s + request.rounds * total_s(request.phases, order))
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
@@ -104,25 +116,23 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 rho_bg=1.0 - request.severity,
             )
             view.note("calibrating: what a machine can serve, alone and contended")
-            measured = middle([when_quiet(calibrated, view.note) for _ in range(first)])
-            by_round: list[Sequence[Calibration]] = [measured]
-            rate_per_s = request.rate_per_s or (request.load or 0.0) * _left_rps(measured)
+            several: list[Sequence[Calibration]] = [
+                when_quiet(calibrated, view.note) for _ in range(newest)
+            ]
+            measured = middle(several)
             site = Site(
                 scenario,
                 built,
                 addresses,
                 harness,
                 1.0 - request.severity,
-                rate_per_s,
+                0.0,
                 request.percentile,
                 request.seed,
                 request.phases,
                 vms,
-                left={
-                    machine.name: 1.0 - each.rho_bg
-                    for machine, each in zip(built, measured, strict=True)
-                },
             )
+            site = as_measured(site, request, measured)
             view.note(describe(measured, site))
             learnt = directory / "memory" if request.learn_once else None
             if learnt is not None:
@@ -130,24 +140,24 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
             order = tuple(tuned(request, site, policy, directory, view) for policy in order)
             request = replace(request, policies=order)
             blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
+            by_round = [Round(measured, site.rate_per_s)]
             for number in range(request.rounds):
                 if number:
                     again = calibrated_again(calibrated, view, done=number)
                     if again is None:
                         request = replace(request, rounds=number)
                         break
-                    by_round.append(again)
+                    several = [*several[1:], again]
+                    site = as_measured(site, request, middle(several))
+                    by_round.append(Round(again, site.rate_per_s))
+                    view.note(describe(middle(several), site))
                 # Who comes first warms the computer for the others: take turns.
                 turn = number % len(order)
                 for policy in (*order[turn:], *order[:turn]):
                     children.check()
-                    where = directory / f"{number + 1}-{policy.name}"
-                    attempt = partial(
-                        _attempt, site=site, policy=policy, stream=number, learnt=learnt, view=view
+                    blocks[policy.name].append(
+                        _block(site, policy, number, directory, learnt=learnt, view=view)
                     )
-                    block = run_undisturbed(attempt, where, view.note)
-                    blocks[policy.name].append(block)
-                    view.note(_summary(block, request.percentile))
         finally:
             os.sched_setaffinity(0, cores)
     return Outcome(document(request, site, by_round, blocks), blocks, directory)
@@ -172,10 +182,29 @@ def calibrated_again(
         return None
 
 
-def _attempt(
-    where: Path, *, site: Site, policy: Policy, stream: int, learnt: Path | None, view: View
+def _block(
+    site: Site, policy: Policy, number: int, directory: Path, *, learnt: Path | None, view: View
 ) -> BlockResult:
-    return run_block(remembering(site, policy, learnt, where), policy, stream, where, view.show)
+    """One policy in one round, once more where somebody disturbed it."""
+
+    def attempt(where: Path) -> BlockResult:
+        return run_block(remembering(site, policy, learnt, where), policy, number, where, view.show)
+
+    block = run_undisturbed(attempt, directory / f"{number + 1}-{policy.name}", view.note)
+    view.note(_summary(block, site.percentile))
+    return block
+
+
+def as_measured(site: Site, request: Request, measured: Sequence[Calibration]) -> Site:
+    """The same, with the load that is asked of machines that serve so much."""
+    return replace(
+        site,
+        rate_per_s=request.rate_per_s or (request.load or 0.0) * _left_rps(measured),
+        left={
+            machine.name: 1.0 - each.rho_bg
+            for machine, each in zip(site.machines, measured, strict=True)
+        },
+    )
 
 
 def describe(measured: Sequence[Calibration], site: Site) -> str:
@@ -210,11 +239,12 @@ def _summary(block: BlockResult, percentile: float) -> str:
 def document(
     request: Request,
     site: Site,
-    by_round: Sequence[Sequence[Calibration]],
+    by_round: Sequence[Round],
     blocks: dict[str, list[BlockResult]],
 ) -> dict[str, Any]:
     """The JSON report (its keys are promised in docs)."""
-    measured = by_round[0]
+    first = by_round[0]
+    measured = first.served
     contended = bool(request.scenario.visits)
     rho_bg = round(measured[0].rho_bg, 4) if contended else None
     if request.scenario.own_doing:
@@ -231,8 +261,8 @@ def document(
     bounds = request.phases.bounds()
     return {
         "scenario": request.scenario.name,
-        "load": round(site.rate_per_s / _left_rps(measured), 4),
-        "rate_per_s": round(site.rate_per_s, 2),
+        "load": round(first.rate_per_s / _left_rps(measured), 4),
+        "rate_per_s": round(median(each.rate_per_s for each in by_round), 2),
         "severity": request.severity if contended else None,
         "percentile": request.percentile,
         "seed": request.seed,
@@ -251,7 +281,10 @@ def document(
                 machine.name: {"contended_rps": round(each.contended_rps, 2)}
                 for machine, each in zip(site.machines, measured, strict=True)
             },
-            "rounds": [_served(again[0]) for again in by_round],
+            "rounds": [
+                {**_served(each.served[0]), "rate_per_s": round(each.rate_per_s, 2)}
+                for each in by_round
+            ],
         },
         "generator_kept_up": late_ms <= report.LATE_MS,
         "policies": policies,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,14 @@ from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources import llc
 from dial_lab.resources.base import programs_for
-from dial_lab.resources.llc import LLC, MOST_CORES, STEADY, largest_quiet, neighbour_cores
+from dial_lab.resources.llc import (
+    LLC,
+    MOST_CORES,
+    STEADY,
+    largest_quiet,
+    neighbour_cores,
+    scales_that_serve,
+)
 from dial_lab.scenarios import SCENARIOS
 from dial_lab.topology import Machine
 
@@ -93,3 +100,15 @@ def test_the_neighbours_group_is_idle_in_both_versions(tmp_path: Path, is_v2: bo
     (tmp_path / "g").mkdir()
     Cgroups(tmp_path, is_v2, ()).set_idle("g")
     assert (tmp_path / "g/cpu.idle").read_text() == "1"
+
+
+def test_siblings_are_asked_so_much_that_they_serve_what_the_victim_does() -> None:
+    def served_rps(scales: Mapping[str, float]) -> dict[str, float]:
+        # A request of 0.25 of a core: 0.3 ms for itself, and 1 or 1.6 ms for loads at a scale of 5.
+        own_ms = {"s2": 1.0, "s3": 1.6}
+        return {name: 250.0 / (0.3 + own_ms[name] * scale / 5.0) for name, scale in scales.items()}
+
+    guess = {"s2": 5.0, "s3": 5.0}
+    assert served_rps(guess) == pytest.approx({"s2": 192.3, "s3": 131.6}, abs=0.1)
+    found = scales_that_serve(140.0, guess, served_rps)
+    assert served_rps(found) == pytest.approx({"s2": 140.0, "s3": 140.0}, rel=0.02)

@@ -15,7 +15,9 @@ load of 2 MiB took the victim 27 to 77 ns with nobody started.  So the victim st
 (:mod:`dial_lab.topology`), with most of a core for itself: 16 to 20 ns.  (Beside its siblings
 on one core, with 0.6 of it, P90 was 100 to 550 ms with nobody started.)  Its siblings have a
 quarter of its CPU time, and their loads are cheaper; each load asked for is as many of theirs
-as make all machines alike when nobody disturbs.
+as make all machines alike when nobody disturbs.  How many those are is found from what they then
+serve: as reckoned from one look at a load's time, two of them served 170 and 109 requests a second
+beside the victim's 143, in all of a run.
 
 How large a set the shared cache will hold is its other users' affair, so it is found at the
 start of each run: the largest of :data:`VICTIM_KIB` whose loads are quick.  Measured on two
@@ -123,6 +125,8 @@ _TRIES = 20
 _TRY_S = 1.5
 _IN_A_ROW = 3
 """After one quick measure a calibration at once found loads of three times as long."""
+_CORRECTIONS = 2
+"""Of what a sibling is asked: a request is not all loads, so that one leaves some per cent."""
 _PAUSE_S = 8.0
 """So five minutes in all: who else uses the cache comes and goes."""
 
@@ -183,6 +187,28 @@ def largest_quiet(kib: Sequence[int], touch_ns: Callable[[int], float]) -> tuple
         f"cache{_size()}, or it is too large for one core to take (32 MiB are not); try again "
         "later, end other programs, or take another computer"
     )
+
+
+def scales_that_serve(
+    asked_rps: float,
+    scales: Mapping[str, float],
+    served_rps: Callable[[Mapping[str, float]], Mapping[str, float]],
+) -> dict[str, float]:
+    """How many of its loads a machine makes of one that is asked for, so that it serves so much.
+
+    Parameters
+    ----------
+    asked_rps
+        In saturation, requests per second.
+    scales
+        A first guess, by machine.
+    served_rps
+        Measures what machines with such scales serve.
+    """
+    for _ in range(_CORRECTIONS):
+        served = served_rps(scales)
+        scales = {name: scale * served[name] / asked_rps for name, scale in scales.items()}
+    return dict(scales)
 
 
 def _size() -> str:
@@ -257,9 +283,21 @@ class LlcResource:
                 lambda: largest_quiet(VICTIM_KIB, touch_ns), tries=_TRIES, pause_s=_PAUSE_S
             )
             start(victim, kib, 1.0)
+            own_ns = sibling_touch_ns()
+            scales = {
+                machine.name: machine.capacity_cores / victim.capacity_cores * victim_ns / own_ns
+                for machine in siblings
+            }
+
+            def served_rps(scales: Mapping[str, float]) -> Mapping[str, float]:
+                apps = [start(each, SIBLING_KIB, scales[each.name]) for each in siblings]
+                where = {each.name: addresses[each.name] for each in siblings}
+                return self._served_rps(children, apps, where)
+
+            asked_rps = 1e9 * victim.capacity_cores / (victim_ns * self.cost.mean)
+            scales = scales_that_serve(asked_rps, scales, served_rps)
             for machine in siblings:
-                share = machine.capacity_cores / victim.capacity_cores
-                start(machine, SIBLING_KIB, share * victim_ns / sibling_touch_ns())
+                start(machine, SIBLING_KIB, scales[machine.name])
             victim.cgroups.create(IDLE)
             victim.cgroups.set_idle(IDLE)
             victim.cgroups.create(_NEIGHBOUR)
@@ -278,13 +316,26 @@ class LlcResource:
         addresses: Mapping[str, Address],
     ) -> float:
         """CPU time of one of the victim's touches, with all that comes with a request."""
-        from dial_lab.calibration import saturation_rps  # noqa: PLC0415 - it imports this package
+        alone = {victim.name: addresses[victim.name]}
+        rps = self._served_rps(children, [app], alone)[victim.name]
+        return self.cost.unit_ns(rps, victim.capacity_cores)
+
+    def _served_rps(
+        self,
+        children: Children,
+        apps: Sequence[subprocess.Popen[bytes]],
+        addresses: Mapping[str, Address],
+    ) -> dict[str, float]:
+        """What applications that end with it serve, all at the same time."""
+        from dial_lab.calibration import (  # noqa: PLC0415 - it imports this package
+            saturation_rps_together,
+        )
 
         try:
-            rps = saturation_rps(addresses[victim.name], self.cost, _TRY_S)
+            return saturation_rps_together(addresses, self.cost, _TRY_S)
         finally:
-            children.stop(app)
-        return self.cost.unit_ns(rps, victim.capacity_cores)
+            for app in apps:
+                children.stop(app)
 
     def start_neighbour(
         self,
