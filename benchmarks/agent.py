@@ -5,11 +5,11 @@ that takes everything.  Probe off and probe on take turns, so that what else the
 meets both.
 
 ``cpu_fraction``
-    CPU time of all its threads by wall time, of one core, memory probe off.
+    CPU time of all its threads by wall time, of one core, memory probe off (the default).
 ``probe_cpu_fraction``
     What the memory probe adds to that.
 ``rss_mib``
-    Resident memory, memory probe on (the default), at the end; the largest of all turns.
+    Resident memory, memory probe on, at the end; the largest of all turns.
 """
 
 from __future__ import annotations

@@ -160,7 +160,7 @@ def _deferral(options: Options, tree: Tree) -> Collector[Any] | NoData:
 
 def _memory_probe(options: Options) -> MemoryReload | NoData:
     if not options.memory_probe:
-        return NoData("--memory-probe off")
+        return NoData("--memory-probe on is not given")
     random = Random()  # noqa: S311 - places in memory
     return calibrated(
         random, options.interval_s, time.perf_counter_ns, time.thread_time_ns, time.sleep

@@ -43,8 +43,8 @@ that lasted too long is noticed, and its round is not counted.
 a second, and 2 MiB of memory.  Whatever the machine, a
 reading is followed by 500 times the CPU time it took before there is another one: that, not a
 choice of size, keeps it below 0.2 % of a core at every interval and under every neighbour.
-It is on by default: it takes less than the rest of the agent, and without it nothing a guest
-can see points to the last level.
+It is off by default (decision 52): no shipped model asks for it, because where requests are
+counted their CPU time tells as much.  It is for who fits a model of their own.
 
 *Limits.*  What is usual differs by processor and by host, so the figure means something only
 beside the same VM's quiet past.  Work of the tenant itself that fills the cache counts as

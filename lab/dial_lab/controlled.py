@@ -173,6 +173,7 @@ def start(
                 *("--cpu-capacity-cores", str(machine.capacity_cores)),
                 *(("--scope", "vm") if guest is not None else ("--cgroup", machine.fg)),
                 *("--pbox-page", str(page_of(machine))),
+                *(("--memory-probe", "on") if policy.memory_probe else ()),
             ],
             cores=[machine.core],
             join=machine.tenant_files(),

@@ -42,7 +42,7 @@ def start_agent(
     children.start(
         "agent",
         [
-            *(sys.executable, "-m", "dial.agent", "--memory-probe", "off"),
+            *(sys.executable, "-m", "dial.agent"),
             *("--controller", controller, "--backend", "vm", "--token-file", str(token)),
             *arguments,
         ],

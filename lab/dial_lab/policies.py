@@ -41,6 +41,8 @@ class Policy:
         How long the rival, too, learns in quiet times, if it does; it remembers.
     lb
         What stands before the machines: one of :data:`BALANCERS`.
+    memory_probe
+        Whether agents probe memory, which no shipped model asks for.
     by_delay
         Whether HAProxy has the rules by which a request goes where it is to be served soonest.
     """
@@ -56,6 +58,7 @@ class Policy:
     candidates: tuple[str, ...] = ()
     explores_s: float = 0.0
     lb: str = "haproxy"
+    memory_probe: bool = False
     by_delay: bool = False
 
     @property

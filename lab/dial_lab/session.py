@@ -42,8 +42,9 @@ from dial_lab.serving import (
 )
 from dial_lab.topology import Machine, exclusive, host_cgroups, machines, place, private_directory
 
-POLICY = Policy("session", "roundrobin", interval_s=2.0, mode=Mode.SHADOW)
-"""As ``dial``, but never writing, and with ticks of 2 s, as all sessions have been recorded."""
+POLICY = Policy("session", "roundrobin", interval_s=2.0, mode=Mode.SHADOW, memory_probe=True)
+"""As ``dial``, but never writing, and with ticks of 2 s, as all sessions have been recorded; with
+all that an agent can measure, for whoever fits a model decides what of it is of use."""
 
 REVISION = 2
 """Raised when the same plan comes to yield another recording: machines, links, programs, log.

@@ -135,16 +135,13 @@ def test_the_agent_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == ""
 
 
-def test_the_memory_probe_can_be_turned_off_and_says_so() -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "dial.agent", "--once", "--interval-s", "0.1"),
-            *("--memory-probe", "off"),
-        ],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert json.loads(done.stdout)["metrics"]["memory_reload_ns"] == {
-        "no_data": "--memory-probe off"
-    }
+def test_memory_is_probed_only_where_that_is_asked_for() -> None:
+    def memory_reload_ns(*asked: str) -> float | dict[str, str]:
+        argv = [sys.executable, "-m", "dial.agent", "--once", "--interval-s", "0.1", *asked]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        found: float | dict[str, str] = json.loads(done.stdout)["metrics"]["memory_reload_ns"]
+        return found
+
+    not_asked = {"no_data": "--memory-probe on is not given"}
+    assert memory_reload_ns() == not_asked
+    assert memory_reload_ns("--memory-probe", "on") != not_asked

@@ -84,7 +84,7 @@ def test_limits_are_back_however_the_agent_ends(
     agent = subprocess.Popen(
         [
             *as_its_unit_allows(),
-            *(sys.executable, "-m", "dial.agent", "--memory-probe", "off"),
+            *(sys.executable, "-m", "dial.agent"),
             *("--controller", "http://127.0.0.1:1", "--backend", "vm"),
             *("--token-file", str(tmp_path / "token")),
             *("--partition", str(tmp_path / "partition.toml")),
