@@ -148,9 +148,10 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                         request = replace(request, rounds=number)
                         break
                     several = [*several[1:], again]
-                    site = as_measured(site, request, middle(several))
+                    measured = middle(several)
+                    site = as_measured(site, request, measured)
                     by_round.append(Round(again, site.rate_per_s))
-                    view.note(describe(middle(several), site))
+                    view.note(describe(measured, site))
                 # Who comes first warms the computer for the others: take turns.
                 turn = number % len(order)
                 for policy in (*order[turn:], *order[:turn]):
