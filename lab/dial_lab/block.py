@@ -158,6 +158,8 @@ def run_block(
 
         progress.phase = "warm-up"
         wait_until(origin)
+        victim = site.machines[0]
+        used_s = victim.cgroups.usage_s(victim.fg)
         progress.phase = "quiet"
         wait_until(origin + phases.quiet_s)
         progress.phase = "contended"
@@ -165,6 +167,7 @@ def run_block(
         wait_until(origin + phases.end_of_contention_s)
         progress.phase = "recovered"
         wait_until(origin + phases.end_s)
+        used_s = victim.cgroups.usage_s(victim.fg) - used_s
         await_end(generator, DRAIN_S + 5.0)
         reader.join()
         children.stop(generator)
@@ -174,16 +177,15 @@ def run_block(
     results = Results.load(out).shifted(-WARM_UP_S)
     judged = None
     if control is not None:
-        victim = site.machines[0].name
         judged = reaction.read(
             control.recording,
-            victim,
+            victim.name,
             origin_wall_s,
             phases,
             # Where nobody comes it is quiet to the end, whatever the tenant's own load does.
             quiet_s=phases.quiet_s if site.scenario.visits else phases.end_s,
         )
-    return BlockResult(policy.name, phases, results, judged, apart)
+    return BlockResult(policy.name, phases, results, judged, apart, used_s)
 
 
 def run_undisturbed(

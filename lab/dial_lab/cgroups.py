@@ -118,6 +118,14 @@ class Cgroups:
         places = (root / name / "cpuacct.usage" for root in self.roots)
         return next((path for path in places if path.exists()), self.cpu / name / "cpuacct.usage")
 
+    def usage_s(self, name: str) -> float:
+        """CPU time that ``name`` has used since it was made, s."""
+        file = self.usage_file(name)
+        fields = file.read_text(encoding="utf-8").split()
+        if file.name == "cpu.stat":
+            return int(fields[fields.index("usage_usec") + 1]) / 1e6
+        return int(fields[0]) / 1e9
+
     def stale(self) -> tuple[str, ...]:
         """Top-level groups of ours that exist now."""
         found = {

@@ -171,7 +171,7 @@ def _arm(
     used: list[float] = []
 
     def read() -> None:
-        used.append(_cpu_s(cgroups, f"{_VM}/batch"))
+        used.append(cgroups.usage_s(f"{_VM}/batch"))
 
     with asyncio.Runner(loop_factory=precise_loop) as runner:
         runner.run(load.run(seconds, ((seconds * 2 / 3, read), (seconds, read))))
@@ -298,11 +298,3 @@ def _p95(result: Requests, begin_s: float, end_s: float) -> float:
     intended_s, latency_ms = result
     chosen = latency_ms[(intended_s >= begin_s) & (intended_s < end_s)]
     return float(np.percentile(chosen, PERCENTILE, method="higher")) if len(chosen) else 0.0
-
-
-def _cpu_s(cgroups: Cgroups, name: str) -> float:
-    for root in cgroups.roots:
-        if (use := root / name / "cpuacct.usage").exists():
-            return int(use.read_text()) / 1e9
-    fields = (cgroups.cpu / name / "cpu.stat").read_text().split()
-    return int(fields[fields.index("usage_usec") + 1]) / 1e6

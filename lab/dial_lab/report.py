@@ -41,6 +41,8 @@ class BlockResult:
     apart: Apart | None = None
     """For how long a neighbour in the cache had none in common with its victim; ``None`` where the
     neighbour is none there."""
+    victim_cpu_s: float | None = None
+    """CPU time that the victim's VM used from the start of the quiet phase to the end, s."""
 
 
 def phase_figures(blocks: Sequence[BlockResult], phase: str) -> dict[str, float | int | None]:

@@ -86,6 +86,14 @@ def test_quota_below_the_kernels_least_keeps_its_fraction_in_a_longer_period(
     assert (tmp_path / "g/cpu.max").read_text() == "1200 40000"
 
 
+def test_cpu_time_is_read_from_v1_in_ns_and_from_v2_in_us(tmp_path: Path) -> None:
+    (tmp_path / "vm").mkdir()
+    (tmp_path / "vm" / "cpuacct.usage").write_text("2500000000\n")
+    (tmp_path / "vm" / "cpu.stat").write_text("usage_usec 1500000\nuser_usec 7\n")
+    assert Cgroups(tmp_path, False, ()).usage_s("vm") == 2.5
+    assert Cgroups(tmp_path, True, ()).usage_s("vm") == 1.5
+
+
 def test_only_groups_with_our_prefix_are_stale(tmp_path: Path) -> None:
     for name in ("dial-lab.s1", "system.slice", "dial-labour"):
         (tmp_path / name).mkdir()

@@ -8,14 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dial_lab import learning
+from dial.errors import LabUnquiet
+from dial_lab import learning, patience
 from dial_lab.block import Site
+from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
 from dial_lab.policies import Policy, policy
 from dial_lab.reaction import Phases, Reaction
 from dial_lab.report import BlockResult
 from dial_lab.request import Request
 from dial_lab.scenarios import scenario
+from dial_lab.topology import Machine
 
 REQUEST = Request(
     scenario=scenario("cpu"),
@@ -30,7 +33,14 @@ REQUEST = Request(
     learn_once=True,
 )
 
-SITE = Site(REQUEST.scenario, (), {}, (), 0.5, 100.0, 90.0, 7, REQUEST.phases)
+VICTIM = Machine("s1", 0, Cgroups(Path("/none"), True, ()), 0.8)
+
+SITE = Site(REQUEST.scenario, (VICTIM,), {}, (), 0.5, 100.0, 90.0, 7, REQUEST.phases)
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience.time, "sleep", lambda _: None)
 
 
 class Said:
@@ -99,7 +109,9 @@ def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
     learning.learn(REQUEST, SITE, learnt, tmp_path, said)
     # Once more, from nothing, and then it was quiet; who has no controller does not learn.
     assert memories == [False, False]
-    assert said.notes[1] == "the generator was 40 ms late: something else had the computer"
+    assert said.notes[1].startswith(
+        "the generator was 40 ms late: something else had the computer; trying again"
+    )
 
 
 def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
@@ -117,9 +129,54 @@ def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
     said = Said()
     learning.learn(REQUEST, SITE, tmp_path / "memory", tmp_path, said)
     assert runs == ["dial", "dial"]
-    assert said.notes[1] == (
+    assert said.notes[1].startswith(
         "dial moved load, and nobody had been started: something else had the computer"
     )
+
+
+IN_THE_CACHE = replace(SITE, scenario=scenario("llc"))
+
+
+def in_the_cache(touch_ns: float, tried: Policy, site: Site) -> BlockResult:
+    """A block of 100 requests at the victim, each of the mean of 300,000 touches."""
+    cpu_s = 100 * touch_ns * site.scenario.resource.cost.mean / 1e9
+    return replace(block(tried, site.phases), victim_cpu_s=cpu_s)
+
+
+def test_what_is_learnt_beside_a_stranger_in_the_cache_is_learnt_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    touch_ns = [40.0, 28.0, 26.0]
+    memories = []
+
+    def run_block(site, tried, *_):
+        memory = site.memory / tried.name
+        memories.append(memory.exists())
+        memory.mkdir(parents=True)
+        return in_the_cache(touch_ns[len(memories) - 1], tried, site)
+
+    monkeypatch.setattr(learning, "run_block", run_block)
+    said = Said()
+    learning.learn(REQUEST, IN_THE_CACHE, tmp_path / "memory", tmp_path, said)
+    assert memories == [False, False, False]
+    assert said.notes[1].startswith(
+        "s1 needed 40 ns of CPU time for one of its touches, 27.5 at most is quiet"
+    )
+
+
+def test_a_run_whose_controller_could_not_learn_in_quiet_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    runs = []
+
+    def run_block(site, tried, *_):
+        runs.append(tried.name)
+        return in_the_cache(40.0, tried, site)
+
+    monkeypatch.setattr(learning, "run_block", run_block)
+    with pytest.raises(LabUnquiet, match="something else had the computer"):
+        learning.learn(REQUEST, IN_THE_CACHE, tmp_path / "memory", tmp_path, Said())
+    assert len(runs) == patience.TRIES
 
 
 def test_each_block_begins_with_what_was_learnt_before_the_first(tmp_path: Path) -> None:
