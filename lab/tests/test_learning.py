@@ -109,8 +109,8 @@ def test_what_is_learnt_beside_somebody_else_is_learnt_anew(
     learning.learn(REQUEST, SITE, learnt, tmp_path, said)
     # Once more, from nothing, and then it was quiet; who has no controller does not learn.
     assert memories == [False, False]
-    assert said.notes[1].startswith(
-        "the generator was 40 ms late: something else had the computer; trying again"
+    assert said.notes[1] == (
+        "the generator was 40 ms late: something else had the computer; trying again in 20 s"
     )
 
 
@@ -129,8 +129,9 @@ def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
     said = Said()
     learning.learn(REQUEST, SITE, tmp_path / "memory", tmp_path, said)
     assert runs == ["dial", "dial"]
-    assert said.notes[1].startswith(
-        "dial moved load, and nobody had been started: something else had the computer"
+    assert said.notes[1] == (
+        "dial moved load, and nobody had been started: something else had the computer; "
+        "trying again in 20 s"
     )
 
 
@@ -159,8 +160,9 @@ def test_what_is_learnt_beside_a_stranger_in_the_cache_is_learnt_anew(
     said = Said()
     learning.learn(REQUEST, IN_THE_CACHE, tmp_path / "memory", tmp_path, said)
     assert memories == [False, False, False]
-    assert said.notes[1].startswith(
-        "s1 needed 40 ns of CPU time for one of its touches, 27.5 at most is quiet"
+    assert said.notes[1] == (
+        "s1 needed 40 ns of CPU time for one of its touches, 27.5 at most is quiet: "
+        "something else had the computer; trying again in 20 s"
     )
 
 
