@@ -11,6 +11,9 @@ have bootstrap 95 % intervals over pieces of five seconds, the same ones of both
 and prints its ratios and what of them is asked.  Root, and nothing else on the computer, please.
 ``--page docs/matrix.md`` measures nothing, and writes the page and its picture.
 
+A round that is done is kept beside the results: whoever ends a cell before its ``--repeats`` goes
+on with it by the same command, and nothing of it counts before the last (``--afresh`` begins anew).
+
 ``cells``
     By cell: P50 to P99 and the mean of each policy during contention, our ratios of all of them to
     every other policy, requests and errors, whether the generator kept up, and the commit.
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
 import tempfile
 import time
@@ -43,6 +47,7 @@ from dial_lab.policies import anywhere
 from dial_lab.processes import clean_up_when_told_to_end
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
+from dial_lab.rounds import Kept, Plan
 from dial_lab.run import Outcome, execute
 from dial_lab.scenarios import scenario
 
@@ -56,15 +61,15 @@ PERCENTILE = 90.0
 """The x of T_x."""
 
 
-def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
-    """Measure one cell.
+def asked(cell: Cell, repeats: int, seed: int) -> Request:
+    """The run that measures a cell.
 
     Raises
     ------
     LabError
-        If the lab cannot run here or now.
+        If such a run cannot be asked for.
     """
-    request = Request(
+    return Request(
         scenario=scenario(cell.resource),
         policies=tuple(
             anywhere(name, PAPER_INTERVAL_S if name == "dial-paper" else None)
@@ -80,13 +85,21 @@ def measure(cell: Cell, repeats: int, seed: int, view: View) -> dict[str, Any]:
         app=cell.app,
         learn_once=True,
     )
-    begin_s = time.monotonic()
+
+
+def measure(cell: Cell, request: Request, kept: Kept, view: View) -> dict[str, Any]:
+    """Measure one cell, or go on with it.
+
+    Raises
+    ------
+    LabError
+        If the lab cannot run here or now.
+    """
     with tempfile.TemporaryDirectory(prefix="dial-matrix-") as directory:
-        outcome = execute(request, Path(directory), view)
-        return as_cell(cell, outcome, took_s=time.monotonic() - begin_s)
+        return as_cell(cell, execute(request, Path(directory), view, kept))
 
 
-def as_cell(cell: Cell, outcome: Outcome, *, took_s: float) -> dict[str, Any]:
+def as_cell(cell: Cell, outcome: Outcome) -> dict[str, Any]:
     """What is kept of a run."""
     document = outcome.report
     return {
@@ -96,7 +109,7 @@ def as_cell(cell: Cell, outcome: Outcome, *, took_s: float) -> dict[str, Any]:
         "app": cell.app,
         "repeats": document["rounds"],
         "contended_s": CONTENDED_S,
-        "took_s": round(took_s),
+        "took_s": document["took_s"],
         "offered_load": document["load"],
         "rate_per_s": document["rate_per_s"],
         "calibration": document["calibration"],
@@ -138,6 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=60.0, help="begin no cell after these")
     parser.add_argument("--repeats", type=int, default=REPEATS)
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--afresh", action="store_true", help="without the rounds that are kept")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path, help="docs/matrix.md: write it, measure nothing")
     arguments = parser.parse_args(argv)
@@ -157,13 +171,19 @@ def main(argv: Sequence[str] | None = None) -> int:
             break
         console.print(f"[{number}/{len(wanted)}] {cell}: {', '.join(cell.policies)}")
         try:
+            request = asked(cell, arguments.repeats, arguments.seed)
+            where = rounds_of(cell, arguments.results)
+            if arguments.afresh:
+                shutil.rmtree(where, ignore_errors=True)
+            rounds = Kept(where, Plan.of(request))
             with View(console, PERCENTILE, MACHINES[0]) as view:
-                kept[str(cell)] = measure(cell, arguments.repeats, arguments.seed, view)
+                kept[str(cell)] = measure(cell, request, rounds, view)
         except LabError as error:
             # A neighbour of this computer's own in the cache, say: the next cell may do.
-            console.print(f"{cell}: not measured: {error}", markup=False)
+            console.print(f"{cell}: not measured: {error}", markup=False, soft_wrap=True)
             continue
         save(arguments.results, kept)
+        shutil.rmtree(where)
         if one:
             console.print_json(data=kept[str(cell)]["ratios"])
         console.print("\n".join(map(str, of_cell(kept[str(cell)]))), markup=False)
@@ -172,6 +192,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     lines = [str(finding) for finding in of_all(list(kept.values()), list(cells()))]
     report(lines, document | {"versions": versions("dial-lb")}, as_json=arguments.json)
     return 0
+
+
+def rounds_of(cell: Cell, results: Path) -> Path:
+    """Where the rounds of a cell are kept that has not all of them yet."""
+    return results.with_suffix(".rounds") / str(cell).replace("/", "-")
 
 
 def load(path: Path) -> dict[str, Any]:

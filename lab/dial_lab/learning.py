@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -115,6 +115,16 @@ def tuned(request: Request, site: Site, policy: Policy, directory: Path, view: V
     tried_ms = ", ".join(f"{setting} {ms:g} ms" for setting, ms in t_x_ms.items())
     view.note(f"{policy.name}: {best} is the best setting of {tried_ms}")
     return replace(policy, setting=best)
+
+
+def as_tuned(policies: Sequence[Policy], settings: Mapping[str, str]) -> tuple[Policy, ...]:
+    """The same with the settings that were found in an earlier sitting; nothing is tried anew."""
+    return tuple(
+        replace(policy, setting=settings[policy.name], candidates=())
+        if policy.name in settings
+        else policy
+        for policy in policies
+    )
 
 
 def remembering(site: Site, policy: Policy, learnt: Path | None, where: Path) -> Site:

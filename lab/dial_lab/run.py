@@ -14,8 +14,8 @@ import os
 import platform
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -28,13 +28,14 @@ from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, run_undisturbed, total_s
 from dial_lab.calibration import Calibration, calibrate_all, middle
 from dial_lab.guests import under
-from dial_lab.learning import learn, remembering, tuned
+from dial_lab.learning import as_tuned, learn, remembering, tuned
 from dial_lab.live import View
 from dial_lab.patience import when_quiet
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
+from dial_lab.rounds import Kept, Round, by_policy
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 
 _CALIBRATION_S = 8.0
@@ -44,17 +45,7 @@ _NEWEST = 3
 """Calibrations that say what machines can serve, where the load is a part of that."""
 
 ENOUGH_ROUNDS = 5
-"""What is asked of a cell of the matrix: half an hour's rounds are not thrown away for one more."""
-
-
-@dataclass(frozen=True, slots=True)
-class Round:
-    """What a round began with."""
-
-    served: Sequence[Calibration]
-    """By machine, as measured right before it."""
-    rate_per_s: float
-    """Offered."""
+"""To say something, as for a cell of the matrix: they are not thrown away for one more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,7 @@ class Outcome:
     directory: Path
 
 
-def execute(request: Request, directory: Path, view: View) -> Outcome:
+def execute(request: Request, directory: Path, view: View, kept: Kept | None = None) -> Outcome:
     """Run everything that is asked.
 
     Parameters
@@ -78,52 +69,91 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
         For logs, recordings and results of each block.
     view
         Shows how it goes.
+    kept
+        Rounds of the same run that are done, if it goes on with them; gets each that is added.
 
     Raises
     ------
     LabError
         If the lab cannot run here, or a program ended before its time.
     """
-    cgroups = host_cgroups()
+    began_s = time.monotonic()
+    rounds = [] if kept is None else kept.rounds.copy()
+    first = len(rounds)
+    order = as_tuned(request.policies, rounds[0].settings if first else {})
+    newest = _NEWEST if request.rate_per_s is None else 1
+    todo = request.rounds - first
+    calibrations_s = (newest + todo - 1) * _CALIBRATION_S
+    view.begin(calibrations_s + todo * total_s(request.phases, order))
+    if first:
+        view.note(f"going on after {first} of {request.rounds} rounds")
+    with _site(request, directory, view) as (site_at_rest, children):
+        calibrated = partial(
+            calibrate_all,
+            children,
+            site_at_rest.scenario,
+            site_at_rest.machines,
+            site_at_rest.addresses,
+            rho_bg=site_at_rest.rho_bg,
+        )
+        view.note("calibrating: what a machine can serve, alone and contended")
+        several: list[Sequence[Calibration]] = [
+            when_quiet(calibrated, view.note) for _ in range(newest)
+        ]
+        served: Sequence[Calibration] = middle(several)
+        site = as_measured(site_at_rest, request, served)
+        view.note(describe(served, site))
+        learnt = directory / "memory" if request.learn_once else None
+        if learnt is not None:
+            learn(request, site, learnt, directory, view)
+        order = tuple(tuned(request, site, policy, directory, view) for policy in order)
+        settings = {policy.name: policy.setting for policy in order if policy.setting}
+        for number in range(first, request.rounds):
+            if number > first:
+                again = calibrated_again(calibrated, view, done=number, kept=kept is not None)
+                if again is None:
+                    break
+                several, served = [*several[1:], again], again
+                site = as_measured(site, request, middle(several))
+                view.note(describe(middle(several), site))
+            blocks: dict[str, BlockResult] = {}
+            # Who comes first warms the computer for the others: take turns.
+            turn = number % len(order)
+            for policy in (*order[turn:], *order[:turn]):
+                children.check()
+                blocks[policy.name] = _block(
+                    site, policy, number, directory, learnt=learnt, view=view
+                )
+            took_s, began_s = time.monotonic() - began_s, time.monotonic()
+            rounds.append(Round(served, site.rate_per_s, settings, blocks, took_s))
+            if kept is not None:
+                kept.add(rounds[-1])
+    return Outcome(document(request, site, rounds), by_policy(rounds), directory)
+
+
+@contextmanager
+def _site(request: Request, directory: Path, view: View) -> Iterator[tuple[Site, Children]]:
+    """Machines with their tenants, without load; the lab's own process keeps off their cores."""
     cores = sorted(os.sched_getaffinity(0))
-    order = request.policies
     scenario = request.scenario
+    apart = scenario.resource.victim_apart
     with (
         exclusive(),
-        machines(cgroups, MACHINES, cores, apart=scenario.resource.victim_apart) as built,
+        machines(host_cgroups(), MACHINES, cores, apart=apart) as built,
         Children(directory) as children,
         ExitStack() as tenants,
     ):
-        harness = place(cores, len(built), apart=scenario.resource.victim_apart).harness
-        # The lab's own process is one of those that keep off the machines' cores.
+        harness = place(cores, len(built), apart=apart).harness
         os.sched_setaffinity(0, harness)
         try:
-            newest = _NEWEST if request.rate_per_s is None else 1
-            calibrations_s = (newest + request.rounds - 1) * _CALIBRATION_S
-            view.begin(calibrations_s + request.rounds * total_s(request.phases, order))
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
             wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
             resource, vms = tenants.enter_context(under(request.guest, wanted, built, children))
-            scenario = replace(scenario, resource=resource)
-            addresses = tenants.enter_context(scenario.resource.tenants(built, children))
-            calibrated = partial(
-                calibrate_all,
-                children,
-                scenario,
-                built,
-                addresses,
-                rho_bg=1.0 - request.severity,
-            )
-            view.note("calibrating: what a machine can serve, alone and contended")
-            several: list[Sequence[Calibration]] = [
-                when_quiet(calibrated, view.note) for _ in range(newest)
-            ]
-            measured = middle(several)
             site = Site(
-                scenario,
+                replace(scenario, resource=resource),
                 built,
-                addresses,
+                tenants.enter_context(resource.tenants(built, children)),
                 harness,
                 1.0 - request.severity,
                 0.0,
@@ -132,52 +162,36 @@ def execute(request: Request, directory: Path, view: View) -> Outcome:
                 request.phases,
                 vms,
             )
-            site = as_measured(site, request, measured)
-            view.note(describe(measured, site))
-            learnt = directory / "memory" if request.learn_once else None
-            if learnt is not None:
-                learn(request, site, learnt, directory, view)
-            order = tuple(tuned(request, site, policy, directory, view) for policy in order)
-            request = replace(request, policies=order)
-            blocks: dict[str, list[BlockResult]] = {policy.name: [] for policy in order}
-            by_round = [Round(measured, site.rate_per_s)]
-            for number in range(request.rounds):
-                if number:
-                    again = calibrated_again(calibrated, view, done=number)
-                    if again is None:
-                        request = replace(request, rounds=number)
-                        break
-                    several = [*several[1:], again]
-                    measured = middle(several)
-                    site = as_measured(site, request, measured)
-                    by_round.append(Round(again, site.rate_per_s))
-                    view.note(describe(measured, site))
-                # Who comes first warms the computer for the others: take turns.
-                turn = number % len(order)
-                for policy in (*order[turn:], *order[:turn]):
-                    children.check()
-                    blocks[policy.name].append(
-                        _block(site, policy, number, directory, learnt=learnt, view=view)
-                    )
+            yield site, children
         finally:
             os.sched_setaffinity(0, cores)
-    return Outcome(document(request, site, by_round, blocks), blocks, directory)
 
 
 def calibrated_again(
-    calibrated: Callable[[], Sequence[Calibration]], view: View, *, done: int
+    calibrated: Callable[[], Sequence[Calibration]], view: View, *, done: int, kept: bool
 ) -> Sequence[Calibration] | None:
     """What machines can serve before one more round; ``None`` where the run ends with those done.
+
+    Parameters
+    ----------
+    calibrated
+        Measures it.
+    view
+        Is told why the run ends.
+    done
+        Rounds that are.
+    kept
+        Whether another run goes on with them, so that none is lost.
 
     Raises
     ------
     LabUnquiet
-        If strangers stay, and too few rounds are done to say anything.
+        If strangers stay, and the rounds are kept or too few to say anything.
     """
     try:
         return when_quiet(calibrated, view.note)
     except LabUnquiet as unquiet:
-        if done < ENOUGH_ROUNDS:
+        if kept or done < ENOUGH_ROUNDS:
             raise
         view.note(f"{unquiet}; the {done} rounds that are done are kept")
         return None
@@ -240,11 +254,11 @@ def _summary(block: BlockResult, percentile: float) -> str:
 def document(
     request: Request,
     site: Site,
-    by_round: Sequence[Round],
-    blocks: dict[str, list[BlockResult]],
+    rounds: Sequence[Round],
 ) -> dict[str, Any]:
     """The JSON report (its keys are promised in docs)."""
-    first = by_round[0]
+    first = rounds[0]
+    blocks = by_policy(rounds)
     measured = first.served
     contended = bool(request.scenario.visits)
     rho_bg = round(measured[0].rho_bg, 4) if contended else None
@@ -255,15 +269,14 @@ def document(
         if request.scenario.steps:
             isolated = isolation.figures(request.scenario.steps, of, request.percentile)
             policies[name]["isolation"] = isolated
-    for policy in request.policies:
-        if policy.setting:
-            policies[policy.name]["setting"] = policy.setting
+    for name, setting in first.settings.items():
+        policies[name]["setting"] = setting
     late_ms = max(figures["generator_late_p99_ms"] for figures in policies.values())
     bounds = request.phases.bounds()
     return {
         "scenario": request.scenario.name,
         "load": round(first.rate_per_s / _left_rps(measured), 4),
-        "rate_per_s": round(median(each.rate_per_s for each in by_round), 2),
+        "rate_per_s": round(median(each.rate_per_s for each in rounds), 2),
         "severity": request.severity if contended else None,
         "percentile": request.percentile,
         "seed": request.seed,
@@ -274,7 +287,8 @@ def document(
         "commit": commit(),
         "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "phases_s": {name: [first, last] for name, (first, last) in bounds.items()},
-        "rounds": request.rounds,
+        "rounds": len(rounds),
+        "took_s": round(sum(each.took_s for each in rounds)),
         "victim": site.machines[0].name,
         "calibration": {
             **_served(measured[0]),
@@ -284,7 +298,7 @@ def document(
             },
             "rounds": [
                 {**_served(each.served[0]), "rate_per_s": round(each.rate_per_s, 2)}
-                for each in by_round
+                for each in rounds
             ],
         },
         "generator_kept_up": late_ms <= report.LATE_MS,

@@ -62,12 +62,20 @@ def test_rounds_that_are_enough_are_kept_when_strangers_stay(pauses: list[float]
         raise LabUnquiet("cache: somebody is there")
 
     view = Said()
-    assert calibrated_again(calibrated, view, done=ENOUGH_ROUNDS) is None
+    assert calibrated_again(calibrated, view, done=ENOUGH_ROUNDS, kept=False) is None
     assert view.notes[-1] == "cache: somebody is there; the 5 rounds that are done are kept"
     with pytest.raises(LabUnquiet, match="somebody is there"):
-        calibrated_again(calibrated, view, done=ENOUGH_ROUNDS - 1)
+        calibrated_again(calibrated, view, done=ENOUGH_ROUNDS - 1, kept=False)
+
+
+def test_a_run_that_can_be_gone_on_with_does_not_end_with_fewer_rounds(pauses: list[float]) -> None:
+    def calibrated() -> list[object]:
+        raise LabUnquiet("cache: somebody is there")
+
+    with pytest.raises(LabUnquiet, match="somebody is there"):
+        calibrated_again(calibrated, Said(), done=ENOUGH_ROUNDS, kept=True)
 
 
 def test_another_round_is_begun_where_nobody_is_there(pauses: list[float]) -> None:
-    assert calibrated_again(list, Said(), done=ENOUGH_ROUNDS) == []
+    assert calibrated_again(list, Said(), done=ENOUGH_ROUNDS, kept=False) == []
     assert not pauses
