@@ -78,14 +78,26 @@ class FakeHarness:
         await self.fake.stop()
 
 
-async def master_answers(path: Path) -> bool:
-    reader, writer = await asyncio.open_unix_connection(path)
+async def processes(master: Path) -> bytes:
+    """What a master lists: itself, its workers and, after ``# old workers``, those that end."""
+    reader, writer = await asyncio.open_unix_connection(master)
     try:
         writer.write(b"show proc\n")
         writer.write_eof()
-        return b"worker" in await reader.read()
+        return await reader.read()
     finally:
         writer.close()
+
+
+async def master_answers(master: Path) -> bool:
+    return b"worker" in await processes(master)
+
+
+async def is_alone(master: Path) -> bool:
+    """Whether no worker of before a reload is left."""
+    listed = await processes(master)
+    current, _, old = listed.partition(b"# old workers")
+    return b"worker" in current and not old.partition(b"#")[0].strip()
 
 
 class RealHarness:
@@ -106,6 +118,7 @@ class RealHarness:
         self.reloads = reloads
         self.port = free_port()
         self.runtime = directory / "s"
+        self.master = directory / "m"
         self.log = {
             "tcp": f"tcp://127.0.0.1:{free_port()}",
             "syslog": f"syslog://127.0.0.1:{free_port(socket.SOCK_DGRAM)}",
@@ -159,8 +172,7 @@ backend app
         await self._spawn()
 
     async def _spawn(self) -> None:
-        master = self.directory / "m"
-        mode = ["-W", "-S", str(master)] if self.reloads else ["-db"]
+        mode = ["-W", "-S", str(self.master)] if self.reloads else ["-db"]
         with (self.directory / "stderr").open("ab") as errors:
             self.process = await asyncio.create_subprocess_exec(
                 "haproxy", *mode, "-f", str(self.directory / "haproxy.cfg"), stderr=errors
@@ -168,7 +180,7 @@ backend app
         await self._until_epoch_is_not(None)
         if self.reloads:
             # A signal before the master's own loop runs would be lost.
-            await self._until(lambda: master_answers(master))
+            await self._until(lambda: master_answers(self.master))
 
     async def _until_epoch_is_not(self, old: str | None) -> None:
         async def look() -> bool:
@@ -230,6 +242,9 @@ backend app
             before = await self.epoch()
             self.process.send_signal(signal.SIGUSR2)
             await self._until_epoch_is_not(before)
+            # Until it has heard that it is to end the old worker takes requests as well, and a
+            # ring hands on none that a worker logs from then on.
+            await self._until(lambda: is_alone(self.master))
         else:
             await self.stop()
             await self._spawn()
