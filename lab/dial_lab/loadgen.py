@@ -89,7 +89,8 @@ class Results:
     @classmethod
     def load(cls, path: Path) -> Results:
         """Read what :meth:`save` wrote."""
-        with np.load(path) as file:
+        # Opened here: numpy leaves a file open that it cannot read.
+        with path.open("rb") as opened, np.load(opened) as file:
             return cls(
                 file["intended_s"],
                 file["late_ms"],

@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
+from zipfile import BadZipFile
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 import dial
 import dial_lab
@@ -165,7 +166,7 @@ class Kept:
             self._compare(before)
             while (directory / f"{len(self.rounds) + 1}").exists():
                 self.rounds.append(_load(directory / f"{len(self.rounds) + 1}"))
-        except (OSError, ValueError, KeyError, ValidationError) as error:
+        except (OSError, ValueError, KeyError, BadZipFile) as error:
             raise LabError(f"{directory}: kept rounds cannot be read: {error}") from error
 
     def _compare(self, before: Plan) -> None:
@@ -174,7 +175,7 @@ class Kept:
             if was != now:
                 raise LabError(
                     f"{self._directory}: the rounds there are of another run ({field.name}: {was}, "
-                    f"now {now}); allowed: to go on with the same, or --afresh"
+                    f"now {now}); allowed: to go on with the same, or to begin anew without them"
                 )
 
     def add(self, done: Round) -> None:

@@ -147,6 +147,15 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, broken: str) -> None:
         Kept(where, PLAN)
 
 
+def test_requests_that_are_half_on_disk_cannot_be_read(tmp_path: Path) -> None:
+    Kept(tmp_path / "cell", PLAN).add(round_(1))
+    requests = tmp_path / "cell" / "1" / "dial.npz"
+    whole = requests.read_bytes()
+    requests.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(LabError, match="cell: kept rounds cannot be read: "):
+        Kept(tmp_path / "cell", PLAN)
+
+
 def test_rounds_are_kept_without_code(tmp_path: Path) -> None:
     Kept(tmp_path / "cell", PLAN).add(round_(1))
     assert json.loads((tmp_path / "cell" / "plan.json").read_text())["rounds"] == 8

@@ -13,6 +13,7 @@ from benchmarks.support.matrix_cells import CALM, LOADS, RESOURCES, STRONG, Cell
 from benchmarks.support.matrix_criteria import best, of_all, of_cell, unsteady
 from benchmarks.support.matrix_page import with_figures
 from benchmarks.support.matrix_picture import draw
+from dial.errors import LabError
 from dial_lab.policies import anywhere
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "matrix.md"
@@ -93,6 +94,19 @@ def test_a_cell_that_is_none_is_one_line_that_names_the_nearest_first(
     names = allowed.strip().split(", ")
     assert names[: len(nearest)] == nearest
     assert sorted(names) == sorted(map(str, cells()))
+
+
+@pytest.mark.parametrize(("asked", "code"), [(["--cell", "llc/0.5/0.5"], 1), ([], 0)])
+def test_only_a_cell_asked_for_by_name_is_a_failure_when_it_cannot_be_measured(
+    asked: list[str], code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise LabError("the cache is not quiet")
+
+    monkeypatch.setattr("benchmarks.matrix.measure", refuse)
+    path = tmp_path / "matrix.json"
+    assert main([*asked, "--results", str(path)]) == code
+    assert not path.exists()
 
 
 def test_results_are_kept_by_cell_in_the_matrix_order(tmp_path: Path) -> None:
