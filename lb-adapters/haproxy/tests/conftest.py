@@ -78,26 +78,16 @@ class FakeHarness:
         await self.fake.stop()
 
 
-async def processes(master: Path) -> bytes:
-    """What a master lists: itself, its workers and, after ``# old workers``, those that end."""
+async def is_alone(master: Path) -> bool:
+    """Whether a master answers, and no worker of before a reload is left."""
     reader, writer = await asyncio.open_unix_connection(master)
     try:
         writer.write(b"show proc\n")
         writer.write_eof()
-        return await reader.read()
+        listed = await reader.read()
     finally:
         writer.close()
-
-
-async def master_answers(master: Path) -> bool:
-    return b"worker" in await processes(master)
-
-
-async def is_alone(master: Path) -> bool:
-    """Whether no worker of before a reload is left."""
-    listed = await processes(master)
-    current, _, old = listed.partition(b"# old workers")
-    return b"worker" in current and not old.partition(b"#")[0].strip()
+    return b"# workers" in listed and b"# old workers" not in listed
 
 
 class RealHarness:
@@ -180,7 +170,7 @@ backend app
         await self._until_epoch_is_not(None)
         if self.reloads:
             # A signal before the master's own loop runs would be lost.
-            await self._until(lambda: master_answers(self.master))
+            await self._until(lambda: is_alone(self.master))
 
     async def _until_epoch_is_not(self, old: str | None) -> None:
         async def look() -> bool:
