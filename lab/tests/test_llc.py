@@ -18,7 +18,7 @@ from dial_lab.resources.llc import (
     MOST_CORES,
     STEADY,
     largest_quiet,
-    neighbour_cores,
+    neighbour_time,
     scales_that_serve,
 )
 from dial_lab.scenarios import SCENARIOS
@@ -26,18 +26,18 @@ from dial_lab.topology import Machine
 
 
 @pytest.mark.parametrize(
-    ("rho_bg", "cores"),
+    ("rho_bg", "cores", "period_us"),
     [
-        (0.2, 0.15),  # 0.75 of it
-        (0.7, 0.525),
-        (0.9, MOST_CORES),  # 0.675, which nobody has to give
-        (1.0, MOST_CORES),
+        (0.2, 0.22, 50_000),
+        (0.5, 0.55, 50_000),
+        (0.7, MOST_CORES, 10_000),  # 0.77, which nobody has to give
+        (1.0, MOST_CORES, 10_000),
     ],
 )
-def test_a_neighbour_gets_the_cpu_time_that_slows_the_victim_about_as_asked(
-    rho_bg: float, cores: float
+def test_a_neighbour_has_long_turns_unless_it_is_to_take_more_than_they_can(
+    rho_bg: float, cores: float, period_us: int
 ) -> None:
-    assert neighbour_cores(rho_bg) == cores
+    assert neighbour_time(rho_bg) == (cores, period_us)
 
 
 def test_what_trains_is_not_what_tests() -> None:

@@ -59,6 +59,31 @@ different last levels there is no neighbour (:mod:`dial_lab.one_cache`, which ha
 So the two are kept together, and whether they are is watched; a block in which they were not for
 long is run again.
 
+How long a turn it has at its core matters as much as how much of it.  Told so much in each 10 ms,
+it has the cache for 4 ms at a time.  In a busy victim's millisecond round it can bring in a third
+of the cache, and what it pushes out first is its own: in a cache that nobody else is in it took
+next to nothing, and half only with others' help.  Long turns need no help: the set is lost some
+milliseconds into each, and is back as long after it, so that what is taken is the turn's part of
+the time.  Short ones with less of a pause than the victim needs to have its set back (4 ms here, a
+set takes 5) take it all the time.  In a quiet cache, 16 to 18 ns a load alone, the cores together
+(``--memrate``; of saturated victims, 1.2 s each):
+
+    ==========  =====  ========  ========================
+    period, ms  cores  set, KiB  rho_bg
+    ==========  =====  ========  ========================
+    10          0.375  3072      0.45 0.16 0.64 0.78
+    10          0.6    4096      0.53 0.68 0.67 0.68 0.69
+    20          0.6    4096      0.46 0.44 0.39 0.46 0.53
+    50          0.3    4096      0.32 0.29 0.28 0.28 0.30
+    50          0.55   4096      0.48 0.45 0.48 0.49 0.47
+    50          0.55   5120      0.56 0.63 0.63 0.70
+    100         0.3    4096      0.21 0.26 0.27 0.28 0.27
+    100         0.55   3072      0.43 0.39 0.37 0.41 0.46
+    100         0.55   4096      0.45 0.51 0.54 0.48 0.45
+    ==========  =====  ========  ========================
+
+In blocks at three quarters of the load the harness left it 0.45 to 0.53 of the 0.55.
+
 Streams (triad) take less, 24 to 56 ns at 3072 and 3584; a large sort, random reads and writes of
 64 MiB, a transposition, compression or ``sort`` of a file next to nothing: told 0.55 to 0.65, a
 sort took 0.01, 0.02, 0.07 and 0.12 of the capacity of a victim at a quarter of its load, triads
@@ -107,8 +132,8 @@ SIBLING_KIB = 16
 SLOWEST_QUIET_NS = 25.0
 """Of a load by the victim alone: 18 to 24 ns measured.  Slower, and somebody is there already."""
 
-CORES_PER_RHO_BG = 0.75
-"""CPU time of a neighbour over the rho_bg it is to take: half a core took 0.5 to 0.8."""
+CORES_PER_RHO_BG = 1.1
+"""CPU time of a neighbour in long turns over the rho_bg it is to take: 0.55 of a core took 0.48."""
 
 MOST_CORES = 0.6
 """For the neighbour: the rest of its core is the harness' and the siblings'."""
@@ -117,7 +142,8 @@ STEADY = "stress-ng-memrate"
 """The program that takes the cache all the time: see the module."""
 
 _NEIGHBOUR = f"{IDLE}/neighbour"
-_PERIOD_US = 10_000
+_LONG_US, _SHORT_US = 50_000, 10_000
+"""Periods, of long turns and of short ones: see the module."""
 
 _LAST_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
@@ -131,17 +157,18 @@ _PAUSE_S = 8.0
 """So five minutes in all: who else uses the cache comes and goes."""
 
 
-def neighbour_cores(rho_bg: float) -> float:
-    """CPU time that makes a neighbour take about ``rho_bg``, cores.
+def neighbour_time(rho_bg: float) -> tuple[float, int]:
+    """CPU time that makes a neighbour take about ``rho_bg``: cores, and the period in us.
 
     Examples
     --------
-    >>> neighbour_cores(0.4)
-    0.3
-    >>> neighbour_cores(0.95)  # 0.71, and there is no more than
-    0.6
+    >>> neighbour_time(0.5)
+    (0.55, 50000)
+    >>> neighbour_time(0.8)  # 0.88, and there is no more than
+    (0.6, 10000)
     """
-    return round(min(MOST_CORES, CORES_PER_RHO_BG * rho_bg), 4)
+    cores = round(CORES_PER_RHO_BG * rho_bg, 4)
+    return (cores, _LONG_US) if cores <= MOST_CORES else (MOST_CORES, _SHORT_US)
 
 
 def sibling_touch_ns() -> float:
@@ -355,7 +382,8 @@ class LlcResource:
         if machine.capacity_cores < APART_CORES:
             raise LabError(f"llc: {machine.name} has a small working set; only the first can lose")
         argv = chosen(self.programs, program).argv(None, limit_s(at_most_s))
-        machine.cgroups.set_quota(_NEIGHBOUR, neighbour_cores(rho_bg) * _PERIOD_US, _PERIOD_US)
+        cores, period_us = neighbour_time(rho_bg)
+        machine.cgroups.set_quota(_NEIGHBOUR, cores * period_us, period_us)
         return children.start(
             f"neighbour-{machine.name}",
             argv,
