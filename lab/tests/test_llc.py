@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from dial.errors import LabError
+from dial.errors import LabError, LabUnquiet
 from dial_lab.app import WorkingSet
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
@@ -17,8 +17,8 @@ from dial_lab.resources.llc import (
     LLC,
     MOST_CORES,
     STEADY,
-    largest_quiet,
     neighbour_time,
+    quiet_touch_ns,
     scales_that_serve,
 )
 from dial_lab.scenarios import SCENARIOS
@@ -28,8 +28,8 @@ from dial_lab.topology import Machine
 @pytest.mark.parametrize(
     ("rho_bg", "cores", "period_us"),
     [
-        (0.2, 0.22, 50_000),
-        (0.5, 0.55, 50_000),
+        (0.2, 0.22, 100_000),
+        (0.5, 0.55, 100_000),
         (0.7, MOST_CORES, 10_000),  # 0.77, which nobody has to give
         (1.0, MOST_CORES, 10_000),
     ],
@@ -48,7 +48,7 @@ def test_what_trains_is_not_what_tests() -> None:
 def test_runs_are_visited_by_the_program_that_takes_the_cache_all_the_time() -> None:
     (visit,) = SCENARIOS["llc"].visits
     assert visit.program == STEADY
-    assert "--memrate" in LLC.programs[STEADY].argv(None, 60)
+    assert "dial_lab.neighbours.memory_search" in LLC.programs[STEADY].argv(None, 60)
     assert STEADY not in programs_for(LLC, "training") + programs_for(LLC, "unseen")
 
 
@@ -62,25 +62,19 @@ def test_a_request_costs_whole_chains() -> None:
     assert LLC.cost.target(65) == f"/work?touches={2 * WorkingSet.DEPTH}"
 
 
-def touch_ns(*figures: float) -> Callable[[int], float]:
+def touch_ns(*figures: float) -> Callable[[], float]:
     """A measurement that gives these, one after the other."""
     each = iter(figures)
-    return lambda kib: next(each)
+    return lambda: next(each)
 
 
-def test_the_largest_working_set_that_is_quick_is_taken() -> None:
-    figures = touch_ns(60.0, 20.0, 24.0, 22.0)
-    assert largest_quiet((4096, 3072, 2048), figures) == (3072, 24.0)
+def test_what_a_load_takes_in_a_quiet_cache_is_the_slowest_of_three() -> None:
+    assert quiet_touch_ns(touch_ns(20.0, 24.0, 22.0)) == 24.0
 
 
-def test_a_working_set_that_is_quick_for_a_moment_only_is_not_taken() -> None:
-    figures = touch_ns(20.0, 20.0, 60.0, 20.0, 20.0, 20.0)
-    assert largest_quiet((4096, 3072), figures) == (3072, 20.0)
-
-
-def test_a_cache_in_use_by_others_is_refused_with_what_was_measured() -> None:
-    with pytest.raises(LabError, match="60 ns in 3072 KiB with no neighbour started, 25 at most"):
-        largest_quiet((3072,), lambda kib: 60.0)
+def test_a_cache_that_is_quiet_for_a_moment_only_is_refused() -> None:
+    with pytest.raises(LabUnquiet, match="60 ns in 2560 KiB with no neighbour started, 25 at most"):
+        quiet_touch_ns(touch_ns(20.0, 20.0, 60.0))
 
 
 def test_the_refusal_says_how_large_the_cache_is(
@@ -88,11 +82,11 @@ def test_the_refusal_says_how_large_the_cache_is(
 ) -> None:
     size = tmp_path / "size"
     monkeypatch.setattr(llc, "_LAST_LEVEL", size)
-    with pytest.raises(LabError, match="this computer's cache, or it is too large"):
-        llc.largest_quiet((3072,), lambda kib: 60.0)
+    with pytest.raises(LabUnquiet, match="this computer's cache, or it is too large"):
+        quiet_touch_ns(touch_ns(60.0))
     size.write_text("266240K\n", encoding="ascii")
-    with pytest.raises(LabError, match="this computer's cache of 260 MiB, or it is too large"):
-        llc.largest_quiet((3072,), lambda kib: 60.0)
+    with pytest.raises(LabUnquiet, match="this computer's cache of 260 MiB, or it is too large"):
+        quiet_touch_ns(touch_ns(60.0))
 
 
 @pytest.mark.parametrize("is_v2", [False, True])

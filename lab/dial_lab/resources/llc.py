@@ -19,83 +19,44 @@ as make all machines alike when nobody disturbs.  How many those are is found fr
 serve: as reckoned from one look at a load's time, two of them served 170 and 109 requests a second
 beside the victim's 143, in all of a run.
 
-How large a set the shared cache will hold is its other users' affair, so it is found at the
-start of each run: the largest of :data:`VICTIM_KIB` whose loads are quick.  Measured on two
-cores with 1 MiB of second level each, beside ``stress-ng --cache`` with half a core, in
-saturation (and at a third of it), ns of CPU time a load:
+How long a turn the neighbour has at its core matters as much as how much of the core.  A victim at
+work is once round its set in a millisecond.  Of a neighbour with 4 ms of each 10 it loses the set
+only if others outside the computer are in the cache as well: in a cache that was quiet the
+neighbour took 0.05 to 0.19 where half was asked for, and from nothing to 0.73 as strangers came and
+went.  In a long turn the set is lost after some milliseconds and comes back as long after it, so
+that what is taken is the turn's part of the time, and nobody's help is needed.  Short turns with
+less of a pause than the set needs to come back take it all the time.  And the smaller the set is,
+the less strangers take of it, and the faster the neighbour has to be.  With the two cores together
+(:mod:`dial_lab.one_cache`), of a victim in saturation, 1.2 s each, rho_bg:
 
-    ========  =============  ==================
-    set, KiB  alone          beside
-    ========  =============  ==================
-    2560      18-21 (22-25)  21-31   (35-38)
-    3072      18-23 (24-30)  39-62   (52-70)
-    3584      19-24 (28-37)  85-108  (73-95)
-    4096      18-28 (35-41)  80      (81)
-    5120      28-101         121
-    ========  =============  ==================
+    ==========  =====  ======================  ========================  ========================
+    period, ms  cores  program                 set of 4096 KiB           set of 2560 KiB
+    ==========  =====  ======================  ========================  ========================
+    10          0.6    ``stress-ng --memrate`` 0.53 0.68 0.67 0.68 0.69
+    10          0.6    search                  0.76 0.75 0.75 0.77 0.77  0.75 0.76 0.63 0.68 0.65
+    20          0.6    ``--memrate``           0.46 0.44 0.39 0.46 0.53
+    50          0.55   ``--memrate``           0.48 0.45 0.48 0.49 0.47  0.31 0.30 0.31 0.39 0.45
+    50          0.55   search                  0.53 0.54 0.48 0.51       0.42 0.35 0.39 0.43
+    100         0.55   ``--memrate``           0.45 0.51 0.54 0.48 0.45  0.39 0.04 0.38 0.37 0.36
+    100         0.55   search                  0.41 0.59 0.56 0.49 0.47  0.53 0.22 0.48 0.51 0.47
+    100         0.6    search                                            0.65 0.57 0.48 0.62 0.37
+    ==========  =====  ======================  ========================  ========================
 
-On another such computer a set of 3 to 4 MiB was in one of two states beside ``--cache``: in use
-without a pause it was lost (60 to 118 ns), or kept as if nobody were there (16), for seconds at a
-time.  A run in which the victim was left alone for 10 s of 45 says nothing of a controller, which
-rightly took back what it had done.  So who visits in a run is ``stress-ng --memrate``, which reads
-and writes 28 MiB from end to end in turn; the data sets were recorded beside ``--cache``.  It takes
-the more surely the larger the set is, and so do all the others outside.  Told 0.7, three times
-each, it took of the victim in saturation (and of one at a sixth of its load):
+A load took the victim alone 16 to 18 ns while the first set was measured, and 16 to 44 with the
+second, as strangers were there; in the same minutes it took 28 to 101 ns in a set of 3072 KiB.  So
+the set has 2560 KiB, and the neighbour searches (:mod:`dial_lab.neighbours.memory_search`).
 
-    ========  ===================  =======================  ===============================
-    set, KiB  alone, ns            beside, ns               rho_bg
-    ========  ===================  =======================  ===============================
-    3584      16 16 26 (25 22 35)  45 17 66 (41 69 66)      0.64 0.02 0.60 (0.40 0.69 0.48)
-    4096      18 17 17 (25 23 25)  40 38 38 (38 40 94)      0.56 0.55 0.54 (0.35 0.43 0.73)
-    5120      20 51 18 (35 50 26)  54 91 41 (44 64 38)      0.63 0.44 0.57 (0.21 0.21 0.32)
-    6144      20 18 21 (30 32 38)  97 110 115 (77 105 106)  0.79 0.83 0.81 (0.62 0.69 0.64)
-    ========  ===================  =======================  ===============================
-
-In runs of the lab the larger sets were no gain: with nobody started P90 was 14 to 37 ms instead of
-11 to 17, and of what the neighbour was told it took 0.83, 0.69, 0.5, 0.27 and nothing.
-
-It was no program's doing, though.  A hypervisor moves virtual cores, and while these two are at
-different last levels there is no neighbour (:mod:`dial_lab.one_cache`, which has the figures).
-So the two are kept together, and whether they are is watched; a block in which they were not for
-long is run again.
-
-How long a turn it has at its core matters as much as how much of it.  Told so much in each 10 ms,
-it has the cache for 4 ms at a time.  In a busy victim's millisecond round it can bring in a third
-of the cache, and what it pushes out first is its own: in a cache that nobody else is in it took
-next to nothing, and half only with others' help.  Long turns need no help: the set is lost some
-milliseconds into each, and is back as long after it, so that what is taken is the turn's part of
-the time.  Short ones with less of a pause than the victim needs to have its set back (4 ms here, a
-set takes 5) take it all the time.  In a quiet cache, 16 to 18 ns a load alone, the cores together
-(``--memrate``; of saturated victims, 1.2 s each):
-
-    ==========  =====  ========  ========================
-    period, ms  cores  set, KiB  rho_bg
-    ==========  =====  ========  ========================
-    10          0.375  3072      0.45 0.16 0.64 0.78
-    10          0.6    4096      0.53 0.68 0.67 0.68 0.69
-    20          0.6    4096      0.46 0.44 0.39 0.46 0.53
-    50          0.3    4096      0.32 0.29 0.28 0.28 0.30
-    50          0.55   4096      0.48 0.45 0.48 0.49 0.47
-    50          0.55   5120      0.56 0.63 0.63 0.70
-    100         0.3    4096      0.21 0.26 0.27 0.28 0.27
-    100         0.55   3072      0.43 0.39 0.37 0.41 0.46
-    100         0.55   4096      0.45 0.51 0.54 0.48 0.45
-    ==========  =====  ========  ========================
-
-In blocks at three quarters of the load the harness left it 0.45 to 0.53 of the 0.55.
-
-Streams (triad) take less, 24 to 56 ns at 3072 and 3584; a large sort, random reads and writes of
-64 MiB, a transposition, compression or ``sort`` of a file next to nothing: told 0.55 to 0.65, a
-sort took 0.01, 0.02, 0.07 and 0.12 of the capacity of a victim at a quarter of its load, triads
-0.24 to 0.55, sysbench's writes 0.27 to 0.4.
+The data sets were recorded before that was known, in sets of 2.5 to 4 MiB and beside ``stress-ng
+--cache`` in short turns.  Streams (triad) took less there, 24 to 56 ns a load at 3072 and 3584; a
+large sort, random reads and writes of 64 MiB, a transposition, compression or ``sort`` of a file
+next to nothing: told 0.55 to 0.65, a sort took 0.01, 0.02, 0.07 and 0.12 of the capacity of a
+victim at a quarter of its load, triads 0.24 to 0.55, sysbench's writes 0.27 to 0.4.
 
 A core takes from a cache what it can fill before the victim has been round its set again.  The
-figures are of computers with 32 MiB of last level, which a core at 10 GB/s fills in 3 ms; the
-victim is round 3 MiB in 1 ms when busy, in 3 ms at a third of its load.  Where the last level is
-260 MiB, a sweep takes 26 ms, and there is nothing to be seen: sets of 2.5 to 5 MiB took 27 to 41
-ns and 6 MiB 127 to 150, whether or not the other core swept 256 MiB at 12 GB/s (six times on and
-off each; medians 0.97 to 1.03 of each other).  Such a computer is refused, by the same figure as
-one whose cache is in use.
+figures are of computers with 32 MiB of last level.  Where it is 260 MiB, a sweep takes 26 ms, and
+there is nothing to be seen: sets of 2.5 to 5 MiB took 27 to 41 ns and 6 MiB 127 to 150, whether or
+not the other core swept 256 MiB at 12 GB/s (six times on and off each; medians 0.97 to 1.03 of each
+other).  Such a computer is refused, by the same figure as one whose cache is in use.
 
 What the last cache loses is nobody's to promise, so here more than elsewhere the true rho_bg
 is the one measured, not the one asked for.  The neighbour runs beside balancer and load
@@ -117,15 +78,15 @@ from dial.errors import LabError, LabUnquiet
 from dial_lab import tenant
 from dial_lab.addresses import Address
 from dial_lab.app import WorkingSet
-from dial_lab.neighbours import memory_sweep
+from dial_lab.neighbours import memory_search, memory_sweep
 from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine
 from dial_lab.vms import vms
 
-VICTIM_KIB = (4096, 3584, 3072, 2560)
-"""Working sets to try, in this order."""
+VICTIM_KIB = 2560
+"""Of the victim's working set: see the module."""
 SIBLING_KIB = 16
 """Fits into the first level: the neighbour is on their core and takes the second."""
 
@@ -133,16 +94,16 @@ SLOWEST_QUIET_NS = 25.0
 """Of a load by the victim alone: 18 to 24 ns measured.  Slower, and somebody is there already."""
 
 CORES_PER_RHO_BG = 1.1
-"""CPU time of a neighbour in long turns over the rho_bg it is to take: 0.55 of a core took 0.48."""
+"""CPU time of a neighbour in long turns over the rho_bg it is to take: 0.55 of a core took half."""
 
 MOST_CORES = 0.6
 """For the neighbour: the rest of its core is the harness' and the siblings'."""
 
-STEADY = "stress-ng-memrate"
+STEADY = "search"
 """The program that takes the cache all the time: see the module."""
 
 _NEIGHBOUR = f"{IDLE}/neighbour"
-_LONG_US, _SHORT_US = 50_000, 10_000
+_LONG_US, _SHORT_US = 100_000, 10_000
 """Periods, of long turns and of short ones: see the module."""
 
 _LAST_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
@@ -163,7 +124,7 @@ def neighbour_time(rho_bg: float) -> tuple[float, int]:
     Examples
     --------
     >>> neighbour_time(0.5)
-    (0.55, 50000)
+    (0.55, 100000)
     >>> neighbour_time(0.8)  # 0.88, and there is no more than
     (0.6, 10000)
     """
@@ -183,37 +144,31 @@ def sibling_touch_ns() -> float:
     return median(took_ns) / count
 
 
-def largest_quiet(kib: Sequence[int], touch_ns: Callable[[int], float]) -> tuple[int, float]:
-    """The first working set of ``kib`` that is quick, and the CPU time of a load in it, ns.
+def quiet_touch_ns(touch_ns: Callable[[], float]) -> float:
+    """CPU time of one of the victim's loads in a cache that nobody else is using, ns.
 
     Parameters
     ----------
-    kib
-        Sizes to try, in order.
     touch_ns
-        Measures a load of the victim with a working set of so many KiB; it has to be quick
-        :data:`_IN_A_ROW` times, and the slowest of them counts.
+        Measures it.  It has to be quick :data:`_IN_A_ROW` times, and the slowest of them counts.
 
     Raises
     ------
     LabUnquiet
         If somebody else is using the last-level cache.
     """
-    for size_kib in kib:
-        slowest_ns = 0.0
-        for _ in range(_IN_A_ROW):
-            measured_ns = touch_ns(size_kib)
-            slowest_ns = max(slowest_ns, measured_ns)
-            if measured_ns > SLOWEST_QUIET_NS:
-                break
-        else:
-            return size_kib, slowest_ns
-    raise LabUnquiet(
-        f"last-level cache: a load takes {measured_ns:.0f} ns in {size_kib} KiB with no neighbour "
-        f"started, {SLOWEST_QUIET_NS:g} at most is quiet: somebody else uses this computer's "
-        f"cache{_size()}, or it is too large for one core to take (32 MiB are not); try again "
-        "later, end other programs, or take another computer"
-    )
+    slowest_ns = 0.0
+    for _ in range(_IN_A_ROW):
+        measured_ns = touch_ns()
+        slowest_ns = max(slowest_ns, measured_ns)
+        if measured_ns > SLOWEST_QUIET_NS:
+            raise LabUnquiet(
+                f"last-level cache: a load takes {measured_ns:.0f} ns in {VICTIM_KIB} KiB with no "
+                f"neighbour started, {SLOWEST_QUIET_NS:g} at most is quiet: somebody else uses "
+                f"this computer's cache{_size()}, or it is too large for one core to take (32 MiB "
+                "are not); try again later, end other programs, or take another computer"
+            )
+    return slowest_ns
 
 
 def scales_that_serve(
@@ -252,9 +207,8 @@ def _stress_ng(_: None, seconds: int) -> list[str]:
     return [*argv, "--timeout", f"{seconds}s"]
 
 
-def _stress_ng_memrate(_: None, seconds: int) -> list[str]:
-    argv = ["stress-ng", "--quiet", "--memrate", "1", "--memrate-bytes", "28M"]
-    return [*argv, "--timeout", f"{seconds}s"]
+def _search(_: None, seconds: int) -> list[str]:
+    return memory_search.argv(seconds)
 
 
 def _triad(_: None, seconds: int) -> list[str]:
@@ -276,7 +230,7 @@ class LlcResource:
     cost = Cost("touches", 300_000.0, step=WorkingSet.DEPTH)
     programs: Mapping[str, Program[None]] = {
         "stress-ng-cache": Program("training", _stress_ng),
-        STEADY: Program(None, _stress_ng_memrate),
+        STEADY: Program(None, _search),
         "triad": Program("unseen", _triad),
         "sysbench-memory": Program("unseen", _sysbench),
     }
@@ -303,13 +257,11 @@ class LlcResource:
                 options = ("--working-set-kib", str(kib), "--touch-scale", f"{scale:.3f}")
                 return tenant.start_app(children, machine, places[machine.name], options)
 
-            def touch_ns(kib: int) -> float:
-                return self._touch_ns(children, victim, start(victim, kib, 1.0), addresses)
+            def touch_ns() -> float:
+                return self._touch_ns(children, victim, start(victim, VICTIM_KIB, 1.0), addresses)
 
-            kib, victim_ns = when_quiet(
-                lambda: largest_quiet(VICTIM_KIB, touch_ns), tries=_TRIES, pause_s=_PAUSE_S
-            )
-            start(victim, kib, 1.0)
+            victim_ns = when_quiet(lambda: quiet_touch_ns(touch_ns), tries=_TRIES, pause_s=_PAUSE_S)
+            start(victim, VICTIM_KIB, 1.0)
             own_ns = sibling_touch_ns()
             scales = {
                 machine.name: machine.capacity_cores / victim.capacity_cores * victim_ns / own_ns
