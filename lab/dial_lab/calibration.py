@@ -174,6 +174,25 @@ def calibrate(
     return found
 
 
+def require_alone(resource: Resource, machine: Machine, address: Address) -> None:
+    """That nobody outside the lab takes what ``machine`` would lose to a neighbour.
+
+    Takes a second and a half, and none where strangers cannot take it.
+
+    Raises
+    ------
+    LabUnquiet
+        If somebody does.
+    LabError
+        If the application does not answer.
+    """
+    if resource.slowest_quiet_ns is None:
+        return
+    saturation_rps(address, resource.cost, SETTLE_S)  # what it has to have at hand, and no queue
+    quiet_rps = saturation_rps(address, resource.cost, SETTLE_S)
+    _require_quiet(resource, machine, quiet_rps, resource.cost)
+
+
 def _require_quiet(resource: Resource, machine: Machine, quiet_rps: float, cost: Cost) -> None:
     at_most_ns = resource.slowest_quiet_ns
     if at_most_ns is None:

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from dial.errors import LabError
+from dial.errors import LabError, LabUnquiet
 from dial_lab import calibration
 from dial_lab.addresses import Address
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.resources import Cost, Resource
+from dial_lab.resources.cpu import CPU
 from dial_lab.resources.llc import LLC
 from dial_lab.scenarios import scenario
 from dial_lab.topology import Machine
@@ -88,6 +89,17 @@ def test_siblings_of_a_victim_that_stands_apart_are_measured_together(
     assert [(name, machine) for name, machine, _ in calls] == [("llc", "s1")]
     assert together == [(("s2", "s3"), LLC.cost)]
     assert found == (Calibration(200.0, 75.0), Calibration(85.0, 85.0), Calibration(83.0, 83.0))
+
+
+def test_whoever_may_be_in_the_cache_is_looked_for_by_what_a_load_takes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # 0.9 of a core over 60 requests of 300,000 loads are 50 ns a load.
+    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: 60.0)
+    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    with pytest.raises(LabUnquiet, match="s1 needs 50 ns of CPU time for one of its touches"):
+        calibration.require_alone(LLC, machine, Address("s1", 1))
+    calibration.require_alone(CPU, machine, Address("s1", 1))
 
 
 @pytest.mark.parametrize(("rps", "refused"), [(130.0, False), (60.0, True)])

@@ -11,7 +11,7 @@ import pytest
 from dial.errors import LabError, LabUnquiet
 from dial_lab import calibration, one_cache
 from dial_lab.addresses import Address
-from dial_lab.block import run_undisturbed
+from dial_lab.block import run_alone, run_undisturbed
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
 from dial_lab.one_cache import Apart, Watch, apart
@@ -170,6 +170,43 @@ def test_a_block_of_a_run_before_that_was_kept_in_the_same_place_is_replaced(
     (tmp_path / "1-dial-apart-1" / "number").write_text("old")
     run_undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", [].append)
     assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
+
+
+class Strangers:
+    """There at these of the times at which they are looked for."""
+
+    def __init__(self, *there: bool) -> None:
+        self._there = iter(there)
+
+    def __call__(self) -> None:
+        if next(self._there):
+            raise LabUnquiet("cache: somebody is there")
+
+
+def test_a_block_after_which_strangers_are_there_is_run_again_without_what_it_left(
+    tmp_path: Path,
+) -> None:
+    blocks, notes = Blocks(None, None), list[str]()
+    run_alone(blocks, tmp_path / "1-dial", Strangers(False, True, False, False), notes.append)
+    assert (tmp_path / "1-dial" / "number").read_text() == "1"
+    assert notes == ["dial: cache: somebody is there; it does not count (try 1 of 5)"]
+
+
+def test_a_block_waits_for_strangers_to_leave(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
+    blocks, notes = Blocks(None), list[str]()
+    run_alone(blocks, tmp_path / "1-dial", Strangers(True, False, False), notes.append)
+    assert (blocks.run, len(pauses), len(notes)) == (1, 1, 1)
+
+
+def test_blocks_after_which_strangers_are_always_there_are_given_up(tmp_path: Path) -> None:
+    blocks = Blocks(*[None] * 5)
+    with pytest.raises(LabUnquiet, match="somebody is there"):
+        run_alone(blocks, tmp_path / "1-dial", Strangers(*[False, True] * 5), [].append)
+    assert blocks.run == 5
 
 
 def test_the_report_says_for_how_long_the_cores_were_apart() -> None:
