@@ -68,8 +68,8 @@ def touch_ns(*figures: float) -> Callable[[], float]:
     return lambda: next(each)
 
 
-def test_what_a_load_takes_in_a_quiet_cache_is_the_slowest_of_three() -> None:
-    assert quiet_touch_ns(touch_ns(20.0, 24.0, 22.0)) == 24.0
+def test_what_a_load_takes_in_a_quiet_cache_is_the_median_of_three() -> None:
+    assert quiet_touch_ns(touch_ns(20.0, 24.0, 17.0)) == 20.0
 
 
 def test_a_cache_that_is_quiet_for_a_moment_only_is_refused() -> None:

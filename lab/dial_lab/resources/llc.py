@@ -17,7 +17,7 @@ on one core, with 0.6 of it, P90 was 100 to 550 ms with nobody started.)  Its si
 quarter of its CPU time, and their loads are cheaper; each load asked for is as many of theirs
 as make all machines alike when nobody disturbs.  How many those are is found from what they then
 serve: as reckoned from one look at a load's time, two of them served 170 and 109 requests a second
-beside the victim's 143, in all of a run.
+beside the victim's 143, in all of a run; by the slowest of three looks 108 both beside its 145.
 
 How long a turn the neighbour has at its core matters as much as how much of the core.  A victim at
 work is once round its set in a millisecond.  Of a neighbour with 4 ms of each 10 it loses the set
@@ -150,17 +150,17 @@ def quiet_touch_ns(touch_ns: Callable[[], float]) -> float:
     Parameters
     ----------
     touch_ns
-        Measures it.  It has to be quick :data:`_IN_A_ROW` times, and the slowest of them counts.
+        Measures it.  It has to be quick :data:`_IN_A_ROW` times, and their median is returned.
 
     Raises
     ------
     LabUnquiet
         If somebody else is using the last-level cache.
     """
-    slowest_ns = 0.0
+    measured = []
     for _ in range(_IN_A_ROW):
         measured_ns = touch_ns()
-        slowest_ns = max(slowest_ns, measured_ns)
+        measured.append(measured_ns)
         if measured_ns > SLOWEST_QUIET_NS:
             raise LabUnquiet(
                 f"last-level cache: a load takes {measured_ns:.0f} ns in {VICTIM_KIB} KiB with no "
@@ -168,7 +168,7 @@ def quiet_touch_ns(touch_ns: Callable[[], float]) -> float:
                 f"this computer's cache{_size()}, or it is too large for one core to take (32 MiB "
                 "are not); try again later, end other programs, or take another computer"
             )
-    return slowest_ns
+    return median(measured)
 
 
 def scales_that_serve(
