@@ -49,7 +49,7 @@ from dial_lab.policies import anywhere
 from dial_lab.processes import clean_up_when_told_to_end
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
-from dial_lab.rounds import Kept, Plan
+from dial_lab.rounds import Kept, plan_of
 from dial_lab.run import Outcome, execute
 from dial_lab.scenarios import scenario
 
@@ -178,7 +178,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             where = rounds_of(cell, arguments.results)
             if arguments.afresh:
                 shutil.rmtree(where, ignore_errors=True)
-            rounds = Kept(where, Plan.of(request))
+            rounds = Kept(where, plan_of(request))
             with View(console, PERCENTILE, MACHINES[0]) as view:
                 kept[str(cell)] = measure(cell, request, rounds, view)
         except LabError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import threading
 import time
@@ -13,13 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dial.errors import LabUnquiet
 from dial_lab import haproxy, one_cache, reaction
 from dial_lab.addresses import Address
 from dial_lab.arrivals import Swing, out_of_step
+from dial_lab.calibration import require_alone
 from dial_lab.guests import Guest
 from dial_lab.loadgen import DRAIN_S, Results
-from dial_lab.patience import when_quiet
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
@@ -35,9 +33,6 @@ from dial_lab.serving import (
     start_generator,
 )
 from dial_lab.topology import Machine, private_directory
-
-_TRIES = 5
-"""Of a block whose neighbour is not there, or strangers are: a bound, where that is often so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +69,17 @@ class Site:
             self.guests,
             self.memory,
         )
+
+    def require_alone(self) -> None:
+        """That nobody outside the lab takes of the victim what a neighbour would.
+
+        Raises
+        ------
+        LabError
+            As :func:`dial_lab.calibration.require_alone`.
+        """
+        victim = self.machines[0]
+        require_alone(self.scenario.resource, victim, self.addresses[victim.name])
 
 
 @dataclass
@@ -188,84 +194,6 @@ def run_block(
             quiet_s=phases.quiet_s if site.scenario.visits else phases.end_s,
         )
     return BlockResult(policy.name, phases, results, judged, apart, used_s)
-
-
-def run_alone(
-    run: Callable[[Path], BlockResult],
-    directory: Path,
-    require_alone: Callable[[], None],
-    note: Callable[[str], None],
-) -> BlockResult:
-    """A block right before and right after which nobody outside the lab took the resource.
-
-    Strangers stay for seconds to minutes, and what they do to one policy's block they do not do to
-    the next one's: P90 of one policy was 17 to 208 ms in blocks that were alike but for them.  They
-    are looked for outside the block, where it does not matter which policy it is.
-
-    Parameters
-    ----------
-    run
-        Runs it, with its files in the directory that it is given.
-    directory
-        For the block that counts; of others nothing is kept.
-    require_alone
-        Raises :class:`dial.errors.LabUnquiet` while somebody does.
-    note
-        Is told of each wait and of each block that does not count.
-
-    Raises
-    ------
-    LabUnquiet
-        If they do not leave, or were there after each of :data:`_TRIES` blocks.
-    """
-    tries = 0
-    while True:
-        when_quiet(require_alone, note)
-        block = run(directory)
-        tries += 1
-        try:
-            require_alone()
-        except LabUnquiet as unquiet:
-            if tries == _TRIES:
-                raise
-            note(f"{block.policy}: {unquiet}; it does not count (try {tries} of {_TRIES})")
-            shutil.rmtree(directory)
-        else:
-            return block
-
-
-def run_undisturbed(
-    run: Callable[[Path], BlockResult], directory: Path, note: Callable[[str], None]
-) -> BlockResult:
-    """A block beside a neighbour that is there; of :data:`_TRIES` the one where it most was.
-
-    A computer that puts the neighbour's core at another cache takes the neighbour away, and
-    policies are compared beside one.  What they achieved is not looked at.
-
-    Parameters
-    ----------
-    run
-        Runs it, with its files in the directory that it is given.
-    directory
-        For the block that counts.  Others are kept beside it, as ``NAME-apart-1`` and so on.
-    note
-        Is told of each block that does not count.
-    """
-    tried: list[tuple[float, BlockResult, Path]] = []
-    for number in range(1, _TRIES + 1):
-        block = run(directory)
-        if block.apart is None or not block.apart.much:
-            return block
-        elsewhere = directory.with_name(f"{directory.name}-apart-{number}")
-        shutil.rmtree(elsewhere, ignore_errors=True)  # of a run before, kept in the same place
-        directory.rename(elsewhere)
-        tried.append((block.apart.worst, block, elsewhere))
-        if number < _TRIES:
-            note(f"{block.policy}: {block.apart}; it does not count (try {number} of {_TRIES})")
-    _, block, where = min(tried, key=lambda each: each[0])
-    where.rename(directory)
-    note(f"{block.policy}: {block.apart}; it counts, there was none better")
-    return block
 
 
 def _watching(site: Site, children: Children) -> AbstractContextManager[one_cache.Watch | None]:

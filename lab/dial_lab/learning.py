@@ -12,13 +12,14 @@ from pathlib import Path
 
 from dial.errors import LabUnquiet
 from dial_lab import report
-from dial_lab.block import Site, run_block, run_undisturbed
+from dial_lab.block import Site, run_block
 from dial_lab.live import View
 from dial_lab.patience import when_quiet
 from dial_lab.policies import Policy
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
 from dial_lab.request import LEAST_QUIET_S, Request
+from dial_lab.undisturbed import undisturbed
 
 _TRY_S = 15.0
 """Contended time in which a setting is tried."""
@@ -108,7 +109,7 @@ def tuned(request: Request, site: Site, policy: Policy, directory: Path, view: V
         # A stream that no round has: what is tuned on the very requests fits their noise.
         stream = request.rounds + 1
         attempt = partial(run_block, brief, tried, stream, show=view.show)
-        block = run_undisturbed(attempt, where, view.note)
+        block = undisturbed(attempt, where, brief.require_alone, view.note)
         latency_ms = report.together(report.pieces([block], "contended"))
         t_x_ms[setting] = report.percentile_ms(latency_ms, request.percentile) or math.inf
     best = min(t_x_ms, key=lambda setting: t_x_ms[setting])

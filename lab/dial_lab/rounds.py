@@ -13,12 +13,14 @@ each policy.  A round is there whole or not at all.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 from pydantic import TypeAdapter
@@ -58,40 +60,15 @@ def by_policy(rounds: Sequence[Round]) -> dict[str, list[BlockResult]]:
     return {name: [each.blocks[name] for each in rounds] for name in rounds[0].blocks}
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What all rounds have in common, decided before the first."""
-
-    scenario: str
-    app: str
-    policies: tuple[str, ...]
-    load: float | None
-    rate_per_s: float | None
-    severity: float
-    contended_s: float
-    percentile: float
-    rounds: int
-    """In all."""
-    seed: int
-    program: str
-    """As of :func:`program`."""
-
-    @classmethod
-    def of(cls, request: Request) -> Plan:
-        """What is asked, by the program as it is now."""
-        return cls(
-            request.scenario.name,
-            request.app,
-            tuple(policy.name for policy in request.policies),
-            request.load,
-            request.rate_per_s,
-            request.severity,
-            request.contended_s,
-            request.percentile,
-            request.rounds,
-            request.seed,
-            program(),
-        )
+def plan_of(request: Request) -> dict[str, Any]:
+    """What all rounds have in common, decided before the first: what is asked, and by what."""
+    asked = {field.name: getattr(request, field.name) for field in fields(request)}
+    return {
+        **asked,
+        "scenario": request.scenario.name,
+        "policies": [policy.name for policy in request.policies],
+        "program": program(),
+    }
 
 
 def program() -> str:
@@ -134,7 +111,6 @@ class _Round:
 
 
 _ROUND = TypeAdapter(_Round)
-_PLAN = TypeAdapter(Plan)
 
 
 class Kept:
@@ -145,7 +121,7 @@ class Kept:
     directory
         Made with the first round.
     plan
-        Of the rounds to come.
+        Of the rounds to come, as of :func:`plan_of`.
 
     Raises
     ------
@@ -153,7 +129,7 @@ class Kept:
         If rounds of another plan are there, or what is there cannot be read.
     """
 
-    def __init__(self, directory: Path, plan: Plan) -> None:
+    def __init__(self, directory: Path, plan: Mapping[str, Any]) -> None:
         self._directory = directory
         self._plan = plan
         self.rounds: list[Round] = []
@@ -162,19 +138,18 @@ class Kept:
         if not there.exists():
             return
         try:
-            before = _PLAN.validate_json(there.read_bytes())
-            self._compare(before)
+            self._compare(json.loads(there.read_bytes()))
             while (directory / f"{len(self.rounds) + 1}").exists():
                 self.rounds.append(_load(directory / f"{len(self.rounds) + 1}"))
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
+        except (OSError, ValueError, KeyError, TypeError, BadZipFile) as error:
             raise LabError(f"{directory}: kept rounds cannot be read: {error}") from error
 
-    def _compare(self, before: Plan) -> None:
-        for field in fields(Plan):
-            was, now = getattr(before, field.name), getattr(self._plan, field.name)
+    def _compare(self, before: Mapping[str, Any]) -> None:
+        for name, now in self._plan.items():
+            was = before[name]
             if was != now:
                 raise LabError(
-                    f"{self._directory}: the rounds there are of another run ({field.name}: {was}, "
+                    f"{self._directory}: the rounds there are of another run ({name}: {was}, "
                     f"now {now}); allowed: to go on with the same, or to begin anew without them"
                 )
 
@@ -182,7 +157,7 @@ class Kept:
         """Keep one more."""
         self._directory.mkdir(parents=True, exist_ok=True)
         if not self.rounds:
-            (self._directory / "plan.json").write_bytes(_PLAN.dump_json(self._plan))
+            (self._directory / "plan.json").write_text(json.dumps(self._plan))
         partial = self._directory / "partial"
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir()

@@ -25,8 +25,8 @@ from typing import Any
 from dial.errors import LabUnquiet
 from dial_lab import isolation, report
 from dial_lab.apache import ApacheOnCpu
-from dial_lab.block import Site, run_alone, run_block, run_undisturbed, total_s
-from dial_lab.calibration import Calibration, calibrate_all, middle, require_alone
+from dial_lab.block import Site, run_block, total_s
+from dial_lab.calibration import Calibration, calibrate_all, middle
 from dial_lab.guests import under
 from dial_lab.learning import as_tuned, learn, remembering, tuned
 from dial_lab.live import View
@@ -37,6 +37,7 @@ from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
 from dial_lab.rounds import Kept, Round, by_policy
 from dial_lab.topology import exclusive, host_cgroups, machines, place
+from dial_lab.undisturbed import undisturbed
 
 _CALIBRATION_S = 8.0
 """Three seconds alone, three beside the neighbour, and somewhat to begin."""
@@ -201,16 +202,12 @@ def _block(
     site: Site, policy: Policy, number: int, directory: Path, *, learnt: Path | None, view: View
 ) -> BlockResult:
     """One policy in one round, once more where somebody disturbed it."""
-    victim = site.machines[0]
-    alone = partial(require_alone, site.scenario.resource, victim, site.addresses[victim.name])
 
     def once(where: Path) -> BlockResult:
         return run_block(remembering(site, policy, learnt, where), policy, number, where, view.show)
 
-    def attempt(where: Path) -> BlockResult:
-        return run_alone(once, where, alone, view.note)
-
-    block = run_undisturbed(attempt, directory / f"{number + 1}-{policy.name}", view.note)
+    where = directory / f"{number + 1}-{policy.name}"
+    block = undisturbed(once, where, site.require_alone, view.note)
     view.note(_summary(block, site.percentile))
     return block
 

@@ -10,6 +10,7 @@ import pytest
 
 from dial.errors import LabUnquiet
 from dial_lab import learning, patience
+from dial_lab.addresses import Address
 from dial_lab.block import Site
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
@@ -35,7 +36,9 @@ REQUEST = Request(
 
 VICTIM = Machine("s1", 0, Cgroups(Path("/none"), True, ()), 0.8)
 
-SITE = Site(REQUEST.scenario, (VICTIM,), {}, (), 0.5, 100.0, 90.0, 7, REQUEST.phases)
+SITE = Site(
+    REQUEST.scenario, (VICTIM,), {"s1": Address("s1", 1)}, (), 0.5, 100.0, 90.0, 7, REQUEST.phases
+)
 
 
 @pytest.fixture(autouse=True)

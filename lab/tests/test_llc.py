@@ -48,7 +48,7 @@ def test_what_trains_is_not_what_tests() -> None:
 def test_runs_are_visited_by_the_program_that_takes_the_cache_all_the_time() -> None:
     (visit,) = SCENARIOS["llc"].visits
     assert visit.program == STEADY
-    assert "dial_lab.neighbours.memory_search" in LLC.programs[STEADY].argv(None, 60)
+    assert LLC.programs[STEADY].argv(None, 60)[2:4] == ["dial_lab.neighbours.memory", "search"]
     assert STEADY not in programs_for(LLC, "training") + programs_for(LLC, "unseen")
 
 

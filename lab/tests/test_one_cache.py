@@ -11,7 +11,6 @@ import pytest
 from dial.errors import LabError, LabUnquiet
 from dial_lab import calibration, one_cache
 from dial_lab.addresses import Address
-from dial_lab.block import run_alone, run_undisturbed
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
 from dial_lab.one_cache import Apart, Watch, apart
@@ -22,6 +21,7 @@ from dial_lab.resources import CPU
 from dial_lab.resources.llc import LLC
 from dial_lab.topology import Machine
 from dial_lab.two_cores import APART_NS
+from dial_lab.undisturbed import undisturbed
 
 NEAR, FAR = 15.0, 120.0
 
@@ -126,16 +126,20 @@ class Blocks:
         return block(next(self._found))
 
 
+def nobody() -> None:
+    """No strangers, whenever they are looked for."""
+
+
 def test_a_block_beside_a_neighbour_that_is_there_is_run_once(tmp_path: Path) -> None:
     blocks = Blocks(Apart(0.02, 0.1))
     notes: list[str] = []
-    assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.02, 0.1)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append).apart == Apart(0.02, 0.1)
     assert (blocks.run, notes) == (1, [])
 
 
 def test_a_block_of_which_nobody_watched_the_cache_is_run_once(tmp_path: Path) -> None:
     blocks = Blocks(None)
-    assert run_undisturbed(blocks, tmp_path / "1-dial", [].append).apart is None
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, [].append).apart is None
     assert blocks.run == 1
 
 
@@ -144,7 +148,7 @@ def test_a_block_whose_neighbour_was_elsewhere_is_run_again_and_kept_beside_it(
 ) -> None:
     blocks = Blocks(Apart(0.4, 0.3), Apart(0.0, 0.0))
     notes: list[str] = []
-    assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.0, 0.0)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append).apart == Apart(0.0, 0.0)
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
     assert len(notes) == 1
@@ -155,7 +159,7 @@ def test_where_the_cores_stay_apart_the_least_disturbed_block_counts(tmp_path: P
     found = (Apart(0.5, 0.0), Apart(0.4, 0.0), Apart(0.2, 0.1), Apart(0.05, 0.9), Apart(0.6, 0.0))
     blocks = Blocks(*found, None)
     notes: list[str] = []
-    assert run_undisturbed(blocks, tmp_path / "1-dial", notes.append).apart == Apart(0.2, 0.1)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append).apart == Apart(0.2, 0.1)
     assert blocks.run == 5
     assert (tmp_path / "1-dial" / "number").read_text() == "2"
     assert len(notes) == 5
@@ -168,7 +172,7 @@ def test_a_block_of_a_run_before_that_was_kept_in_the_same_place_is_replaced(
 ) -> None:
     (tmp_path / "1-dial-apart-1").mkdir()
     (tmp_path / "1-dial-apart-1" / "number").write_text("old")
-    run_undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", [].append)
+    undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", nobody, [].append)
     assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
 
 
@@ -187,7 +191,7 @@ def test_a_block_after_which_strangers_are_there_is_run_again_without_what_it_le
     tmp_path: Path,
 ) -> None:
     blocks, notes = Blocks(None, None), list[str]()
-    run_alone(blocks, tmp_path / "1-dial", Strangers(False, True, False, False), notes.append)
+    undisturbed(blocks, tmp_path / "1-dial", Strangers(False, True, False, False), notes.append)
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert notes == ["dial: cache: somebody is there; it does not count (try 1 of 5)"]
 
@@ -198,15 +202,26 @@ def test_a_block_waits_for_strangers_to_leave(
     pauses: list[float] = []
     monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
     blocks, notes = Blocks(None), list[str]()
-    run_alone(blocks, tmp_path / "1-dial", Strangers(True, False, False), notes.append)
+    undisturbed(blocks, tmp_path / "1-dial", Strangers(True, False, False), notes.append)
     assert (blocks.run, len(pauses), len(notes)) == (1, 1, 1)
 
 
 def test_blocks_after_which_strangers_are_always_there_are_given_up(tmp_path: Path) -> None:
     blocks = Blocks(*[None] * 5)
     with pytest.raises(LabUnquiet, match="somebody is there"):
-        run_alone(blocks, tmp_path / "1-dial", Strangers(*[False, True] * 5), [].append)
+        undisturbed(blocks, tmp_path / "1-dial", Strangers(*[False, True] * 5), [].append)
     assert blocks.run == 5
+
+
+def test_what_a_stranger_disturbed_is_no_better_than_a_block_whose_neighbour_was_elsewhere(
+    tmp_path: Path,
+) -> None:
+    blocks, notes = Blocks(Apart(0.0, 0.0), *[Apart(0.4, 0.3)] * 5), list[str]()
+    there = Strangers(False, True, *[False] * 10)
+    assert undisturbed(blocks, tmp_path / "1-dial", there, notes.append).apart == Apart(0.4, 0.3)
+    assert (tmp_path / "1-dial" / "number").read_text() == "1"
+    assert "try 1 of 5" in notes[0]
+    assert "try 1 of 5" in notes[1]
 
 
 def test_the_report_says_for_how_long_the_cores_were_apart() -> None:

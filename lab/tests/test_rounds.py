@@ -18,7 +18,7 @@ from dial_lab.policies import policy
 from dial_lab.reaction import Phases, Reaction
 from dial_lab.report import BlockResult, ratios
 from dial_lab.request import Request
-from dial_lab.rounds import Kept, Plan, Round, by_policy, program
+from dial_lab.rounds import Kept, Round, by_policy, plan_of, program
 from dial_lab.scenarios import scenario
 
 REQUEST = Request(
@@ -32,7 +32,7 @@ REQUEST = Request(
     percentile=90.0,
     seed=7,
 )
-PLAN = Plan.of(REQUEST)
+PLAN = plan_of(REQUEST)
 MOVED = ((0.0, {"s1": 128, "s2": 128}), (2.5, {"s1": 60, "s2": 128}))
 REACTION = Reaction(2.5, None, 0, 1, {"llc": 9}, 0.48, MOVED, True)
 
@@ -100,7 +100,9 @@ def test_a_round_that_was_broken_off_is_not_there(tmp_path: Path) -> None:
         ({"rounds": 5}, "rounds: 8, now 5"),
         ({"seed": 8}, "seed: 7, now 8"),
         ({"load": 0.25}, "load: 0.5, now 0.25"),
-        ({"policies": (policy("leastconn"),)}, r"policies: \('leastconn', 'dial'\), now \('least"),
+        ({"learn_once": True}, "learn_once: False, now True"),
+        ({"scenario": scenario("mix"), "guest": "uml"}, "scenario: llc, now mix"),
+        ({"policies": (policy("leastconn"),)}, r"policies: \['leastconn', 'dial'\], now \['least"),
     ],
 )
 def test_rounds_of_another_run_are_not_gone_on_with(
@@ -109,13 +111,13 @@ def test_rounds_of_another_run_are_not_gone_on_with(
     where = tmp_path / "cell"
     Kept(where, PLAN).add(round_(1))
     with pytest.raises(LabError, match=f"cell: the rounds there are of another run .{said}"):
-        Kept(where, Plan.of(replace(REQUEST, **other)))
+        Kept(where, plan_of(replace(REQUEST, **other)))
     assert len(Kept(where, PLAN).rounds) == 1
 
 
 def test_nor_are_those_of_another_program(tmp_path: Path) -> None:
     where = tmp_path / "cell"
-    Kept(where, replace(PLAN, program="0" * 64)).add(round_(1))
+    Kept(where, {**PLAN, "program": "0" * 64}).add(round_(1))
     with pytest.raises(LabError, match=f"program: {'0' * 64}, now {program()}"):
         Kept(where, PLAN)
 
@@ -138,11 +140,12 @@ def test_a_program_is_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert program() == seen[-1]
 
 
+@pytest.mark.parametrize("text", ["?", "[]", "{}"])
 @pytest.mark.parametrize("broken", ["1/round.json", "1/dial.npz", "plan.json"])
-def test_what_cannot_be_read_is_said(tmp_path: Path, broken: str) -> None:
+def test_what_cannot_be_read_is_said(tmp_path: Path, broken: str, text: str) -> None:
     where = tmp_path / "cell"
     Kept(where, PLAN).add(round_(1))
-    (where / broken).write_text("?")
+    (where / broken).write_text(text)
     with pytest.raises(LabError, match="cell: kept rounds cannot be read: "):
         Kept(where, PLAN)
 

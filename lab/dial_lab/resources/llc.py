@@ -44,7 +44,7 @@ the less strangers take of it, and the faster the neighbour has to be.  With the
 
 A load took the victim alone 16 to 18 ns while the first set was measured, and 16 to 44 with the
 second, as strangers were there; in the same minutes it took 28 to 101 ns in a set of 3072 KiB.  So
-the set has 2560 KiB, and the neighbour searches (:mod:`dial_lab.neighbours.memory_search`).
+the set has 2560 KiB, and the neighbour searches (:mod:`dial_lab.neighbours.memory`).
 
 The data sets were recorded before that was known, in sets of 2.5 to 4 MiB and beside ``stress-ng
 --cache`` in short turns.  Streams (triad) took less there, 24 to 56 ns a load at 3072 and 3584; a
@@ -78,7 +78,7 @@ from dial.errors import LabError, LabUnquiet
 from dial_lab import tenant
 from dial_lab.addresses import Address
 from dial_lab.app import WorkingSet
-from dial_lab.neighbours import memory_search, memory_sweep
+from dial_lab.neighbours import memory
 from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost, Program, chosen, limit_s
@@ -208,11 +208,11 @@ def _stress_ng(_: None, seconds: int) -> list[str]:
 
 
 def _search(_: None, seconds: int) -> list[str]:
-    return memory_search.argv(seconds)
+    return memory.argv("search", seconds)
 
 
 def _triad(_: None, seconds: int) -> list[str]:
-    return memory_sweep.argv(seconds)
+    return memory.argv("triad", seconds)
 
 
 def _sysbench(_: None, seconds: int) -> list[str]:
