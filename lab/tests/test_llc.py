@@ -17,7 +17,7 @@ from dial_lab.resources.llc import (
     LLC,
     MOST_CORES,
     STEADY,
-    neighbour_time,
+    neighbour_cores,
     quiet_touch_ns,
     scales_that_serve,
 )
@@ -26,18 +26,13 @@ from dial_lab.topology import Machine
 
 
 @pytest.mark.parametrize(
-    ("rho_bg", "cores", "period_us"),
-    [
-        (0.2, 0.22, 100_000),
-        (0.5, 0.55, 100_000),
-        (0.7, MOST_CORES, 10_000),  # 0.77, which nobody has to give
-        (1.0, MOST_CORES, 10_000),
-    ],
+    ("rho_bg", "cores"),
+    [(0.2, 0.24), (0.5, 0.6), (0.7, MOST_CORES), (1.0, MOST_CORES)],  # 0.84, which nobody can give
 )
-def test_a_neighbour_has_long_turns_unless_it_is_to_take_more_than_they_can(
-    rho_bg: float, cores: float, period_us: int
+def test_a_neighbour_has_more_of_its_core_the_more_it_is_to_take_up_to_what_is_left_of_it(
+    rho_bg: float, cores: float
 ) -> None:
-    assert neighbour_time(rho_bg) == (cores, period_us)
+    assert neighbour_cores(rho_bg) == cores
 
 
 def test_what_trains_is_not_what_tests() -> None:
@@ -73,7 +68,7 @@ def test_what_a_load_takes_in_a_quiet_cache_is_the_median_of_three() -> None:
 
 
 def test_a_cache_that_is_quiet_for_a_moment_only_is_refused() -> None:
-    with pytest.raises(LabUnquiet, match="60 ns in 2560 KiB with no neighbour started, 25 at most"):
+    with pytest.raises(LabUnquiet, match="60 ns in 2304 KiB with no neighbour started, 25 at most"):
         quiet_touch_ns(touch_ns(20.0, 20.0, 60.0))
 
 

@@ -24,9 +24,9 @@ work is once round its set in a millisecond.  Of a neighbour with 4 ms of each 1
 only if others outside the computer are in the cache as well: in a cache that was quiet the
 neighbour took 0.05 to 0.19 where half was asked for, and from nothing to 0.73 as strangers came and
 went.  In a long turn the set is lost after some milliseconds and comes back as long after it, so
-that what is taken is the turn's part of the time, and nobody's help is needed.  Short turns with
-less of a pause than the set needs to come back take it all the time.  And the smaller the set is,
-the less strangers take of it, and the faster the neighbour has to be.  With the two cores together
+that what is taken follows from the turn's part of the time, and nobody's help is needed.  And the
+smaller the set is, the less strangers take of it, and the faster the neighbour has to be.  With the
+two cores together
 (:mod:`dial_lab.one_cache`), of a victim in saturation, 1.2 s each, rho_bg:
 
     ==========  =====  ======================  ========================  ========================
@@ -43,8 +43,25 @@ the less strangers take of it, and the faster the neighbour has to be.  With the
     ==========  =====  ======================  ========================  ========================
 
 A load took the victim alone 16 to 18 ns while the first set was measured, and 16 to 44 with the
-second, as strangers were there; in the same minutes it took 28 to 101 ns in a set of 3072 KiB.  So
-the set has 2560 KiB, and the neighbour searches (:mod:`dial_lab.neighbours.memory`).
+second, as strangers were there; in the same minutes it took 28 to 101 ns in a set of 3072 KiB.
+Short turns take much only beside strangers: of 2560 KiB, with 0.6 of a core and 16 to 20 ns alone,
+10 ms took 0.21 to 0.65 in ten looks, 5 ms 0.22 to 0.71 and 100 ms 0.42 to 0.63.  A set that is lost
+is gone round more slowly, by which it is easier to lose, so that few strangers are enough to keep
+it lost; the more of a set is in the core's own second level (1 MiB), the less so.  In turns, in a
+busy half hour, with the search:
+
+    ========  =============================  ==========================================
+    set, KiB  looks alone slower than 25 ns  taken by 0.6 of a core, 100 ms: middle half
+    ========  =============================  ==========================================
+    2048      7 of 42                        0.43 to 0.61, median 0.46
+    2304      6 of 25                        0.43 to 0.54, median 0.49
+    2560      23 of 40                       0.50 to 0.64, median 0.60
+    ========  =============================  ==========================================
+
+(Of the looks beside the neighbour those count before which the victim was quick.)  So the set has
+2304 KiB, and the neighbour searches (:mod:`dial_lab.neighbours.memory`) in turns of 60 ms.  Half is
+what it takes at most: the rest of its core is the harness' and the siblings', and where more is
+asked for, what is found is what counts.
 
 The data sets were recorded before that was known, in sets of 2.5 to 4 MiB and beside ``stress-ng
 --cache`` in short turns.  Streams (triad) took less there, 24 to 56 ns a load at 3072 and 3584; a
@@ -85,7 +102,7 @@ from dial_lab.resources.base import Cost, Program, chosen, limit_s
 from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine
 from dial_lab.vms import vms
 
-VICTIM_KIB = 2560
+VICTIM_KIB = 2304
 """Of the victim's working set: see the module."""
 SIBLING_KIB = 16
 """Fits into the first level: the neighbour is on their core and takes the second."""
@@ -93,18 +110,19 @@ SIBLING_KIB = 16
 SLOWEST_QUIET_NS = 25.0
 """Of a load by the victim alone: 18 to 24 ns measured.  Slower, and somebody is there already."""
 
-CORES_PER_RHO_BG = 1.1
-"""CPU time of a neighbour in long turns over the rho_bg it is to take: 0.55 of a core took half."""
+CORES_PER_RHO_BG = 1.2
+"""CPU time of a neighbour over the rho_bg it is to take: 0.6 of a core took half."""
 
 MOST_CORES = 0.6
 """For the neighbour: the rest of its core is the harness' and the siblings'."""
+
+PERIOD_US = 100_000
+"""Of its quota, and so of its turns: see the module.  It is the kernel's own default."""
 
 STEADY = "search"
 """The program that takes the cache all the time: see the module."""
 
 _NEIGHBOUR = f"{IDLE}/neighbour"
-_LONG_US, _SHORT_US = 100_000, 10_000
-"""Periods, of long turns and of short ones: see the module."""
 
 _LAST_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 
@@ -118,18 +136,17 @@ _PAUSE_S = 8.0
 """So five minutes in all: who else uses the cache comes and goes."""
 
 
-def neighbour_time(rho_bg: float) -> tuple[float, int]:
-    """CPU time that makes a neighbour take about ``rho_bg``: cores, and the period in us.
+def neighbour_cores(rho_bg: float) -> float:
+    """CPU time that makes a neighbour take about ``rho_bg``, as cores.
 
     Examples
     --------
-    >>> neighbour_time(0.5)
-    (0.55, 100000)
-    >>> neighbour_time(0.8)  # 0.88, and there is no more than
-    (0.6, 10000)
+    >>> neighbour_cores(0.3)
+    0.36
+    >>> neighbour_cores(0.8)  # 0.96, and there is no more than
+    0.6
     """
-    cores = round(CORES_PER_RHO_BG * rho_bg, 4)
-    return (cores, _LONG_US) if cores <= MOST_CORES else (MOST_CORES, _SHORT_US)
+    return min(round(CORES_PER_RHO_BG * rho_bg, 4), MOST_CORES)
 
 
 def sibling_touch_ns() -> float:
@@ -334,8 +351,7 @@ class LlcResource:
         if machine.capacity_cores < APART_CORES:
             raise LabError(f"llc: {machine.name} has a small working set; only the first can lose")
         argv = chosen(self.programs, program).argv(None, limit_s(at_most_s))
-        cores, period_us = neighbour_time(rho_bg)
-        machine.cgroups.set_quota(_NEIGHBOUR, cores * period_us, period_us)
+        machine.cgroups.set_quota(_NEIGHBOUR, neighbour_cores(rho_bg) * PERIOD_US, PERIOD_US)
         return children.start(
             f"neighbour-{machine.name}",
             argv,
