@@ -254,7 +254,12 @@ def calibrate_all(
     if scenario.resource.victim_apart:
         siblings = [number for number in range(1, len(machines)) if number not in visited]
         names = {machines[number].name: addresses[machines[number].name] for number in siblings}
-        served = saturation_rps_together(names, cost, CALIBRATION_S)
+        with one_cache.watching(children, scenario.resource, first) as watch:
+            saturation_rps_together(names, cost, SETTLE_S)
+            begin_s = time.monotonic()
+            served = saturation_rps_together(names, cost, CALIBRATION_S)
+            if watch is not None:
+                watch.require_together(begin_s, time.monotonic())
         for number in siblings:
             served_rps = served[machines[number].name]
             found[number] = Calibration(served_rps, served_rps)

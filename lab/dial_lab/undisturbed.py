@@ -25,7 +25,8 @@ def undisturbed(
     Strangers stay for seconds to minutes, and what they do to one policy's block they do not do to
     the next one's: P90 of one policy was 17 to 208 ms in blocks that were alike but for them.  They
     are looked for right before and right after the block, where it does not matter which policy it
-    is; a block after which they are there does not count.
+    is; a block after which they are there does not count, nor one in which the cores were slow,
+    which the policy has no part in either (:mod:`dial_lab.one_cache`).
 
     Nor does one during which the computer had the neighbour's core at another cache than the
     victim's, which takes the neighbour away, and policies are compared beside one.  But of
@@ -46,7 +47,7 @@ def undisturbed(
     Raises
     ------
     LabUnquiet
-        If strangers do not leave, or were there after :data:`BLOCK_TRIES` blocks.
+        If strangers do not leave, or disturbed :data:`BLOCK_TRIES` blocks.
     """
     beside_strangers = 0
     apart: list[tuple[float, BlockResult, Path]] = []
@@ -54,6 +55,7 @@ def undisturbed(
         when_quiet(require_alone, note)
         block = run(directory)
         try:
+            _require_quick_cores(block)
             require_alone()
         except LabUnquiet as unquiet:
             beside_strangers += 1
@@ -74,6 +76,11 @@ def undisturbed(
     where.rename(directory)
     note(f"{block.policy}: {block.apart}; it counts, there was none better")
     return block
+
+
+def _require_quick_cores(block: BlockResult) -> None:
+    if block.apart is not None and block.apart.disturbed:
+        raise LabUnquiet(str(block.apart))
 
 
 def _does_not_count(block: BlockResult, why: object, number: int) -> str:

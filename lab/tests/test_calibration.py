@@ -13,6 +13,7 @@ from dial_lab import calibration
 from dial_lab.addresses import Address
 from dial_lab.calibration import Calibration, calibrate_all
 from dial_lab.cgroups import Cgroups
+from dial_lab.one_cache import Apart, Watch
 from dial_lab.processes import Children
 from dial_lab.resources import Cost, Resource
 from dial_lab.resources.cpu import CPU
@@ -85,9 +86,10 @@ def test_siblings_of_a_victim_that_stands_apart_are_measured_together(
         return {"s2": 85.0, "s3": 83.0}
 
     monkeypatch.setattr(calibration, "saturation_rps_together", saturate)
+    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext())
     found, calls = measured("llc", monkeypatch)
     assert [(name, machine) for name, machine, _ in calls] == [("llc", "s1")]
-    assert together == [(("s2", "s3"), LLC.cost)]
+    assert set(together) == {(("s2", "s3"), LLC.cost)}
     assert found == (Calibration(200.0, 75.0), Calibration(85.0, 85.0), Calibration(83.0, 83.0))
 
 
@@ -100,6 +102,20 @@ def test_whoever_may_be_in_the_cache_is_looked_for_by_what_a_load_takes(
     with pytest.raises(LabUnquiet, match="s1 needs 50 ns of CPU time for one of its touches"):
         calibration.require_alone(LLC, machine, Address("s1", 1))
     calibration.require_alone(CPU, machine, Address("s1", 1))
+
+
+def test_siblings_on_a_core_that_somebody_else_slows_are_not_calibrated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Slow(Watch):
+        def apart(self, begin_s: float, end_s: float) -> Apart:
+            return Apart(0.0, 0.0, slow=0.5)
+
+    monkeypatch.setattr(calibration, "saturation_rps_together", lambda *_: {"s2": 80.0, "s3": 80.0})
+    watched = nullcontext(Slow(tmp_path / "none"))
+    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: watched)
+    with pytest.raises(LabUnquiet, match="for 50% of the neighbour's time a line took 18 ns"):
+        measured("llc", monkeypatch)
 
 
 @pytest.mark.parametrize(("rps", "refused"), [(130.0, False), (60.0, True)])

@@ -13,7 +13,7 @@ from dial_lab import calibration, one_cache
 from dial_lab.addresses import Address
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
-from dial_lab.one_cache import Apart, Watch, apart
+from dial_lab.one_cache import SLOW_NS, Apart, Watch, apart
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult, policy_figures
@@ -38,6 +38,16 @@ def test_the_time_apart_lasts_from_a_far_line_to_the_next_near_one() -> None:
 
 def test_the_last_of_the_time_apart_lasts_to_the_end() -> None:
     assert apart(each_half_second(NEAR, NEAR, NEAR, FAR), 0.0, 2.0) == Apart(0.25, 0.25)
+
+
+def test_the_cores_are_slow_while_a_line_takes_long_and_they_are_not_apart() -> None:
+    ways = each_half_second(NEAR, SLOW_NS, SLOW_NS - 0.1, FAR, APART_NS - 0.1, NEAR, NEAR, NEAR)
+    assert apart(ways, 0.0, 4.0) == Apart(0.125, 0.125, 0.25)
+
+
+@pytest.mark.parametrize(("slow", "disturbed"), [(0.3, False), (0.31, True)])
+def test_the_cores_may_be_slow_for_three_tenths_of_a_time(slow: float, disturbed: bool) -> None:
+    assert Apart(0.0, 0.0, slow).disturbed is disturbed
 
 
 def test_what_was_before_and_after_does_not_count() -> None:
@@ -79,6 +89,9 @@ def test_a_watch_reads_what_its_program_wrote_but_for_a_line_that_is_half_there(
     watch.require_together(10.0, 12.5)
     with pytest.raises(LabUnquiet, match="for 25% of the neighbour's time and 25% of its first"):
         watch.require_together(10.0, 11.0)
+    out.write_text("10.000 22.5\n10.500 18.0\n11.000 11.0\n", encoding="ascii")
+    with pytest.raises(LabUnquiet, match="for 67% of the neighbour's time a line took 18 ns"):
+        watch.require_together(10.0, 11.5)
 
 
 def test_where_the_neighbour_is_on_its_victims_core_nothing_is_watched(tmp_path: Path) -> None:
@@ -194,6 +207,19 @@ def test_a_block_after_which_strangers_are_there_is_run_again_without_what_it_le
     undisturbed(blocks, tmp_path / "1-dial", Strangers(False, True, False, False), notes.append)
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert notes == ["dial: cache: somebody is there; it does not count (try 1 of 5)"]
+
+
+def test_a_block_in_which_the_cores_were_slow_is_run_again_without_what_it_left(
+    tmp_path: Path,
+) -> None:
+    blocks, notes = Blocks(Apart(0.0, 0.0, 0.6), Apart(0.0, 0.0, 0.2)), list[str]()
+    found = undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append)
+    assert found.apart == Apart(0.0, 0.0, 0.2)
+    assert (tmp_path / "1-dial" / "number").read_text() == "1"
+    assert len(notes) == 1
+    assert "for 60% of the neighbour's time a line took 18 ns and more" in notes[0]
+    with pytest.raises(LabUnquiet, match="somebody outside the lab slows them"):
+        undisturbed(Blocks(*[Apart(0.0, 0.0, 0.6)] * 5), tmp_path / "2-dial", nobody, notes.append)
 
 
 def test_a_block_waits_for_strangers_to_leave(
