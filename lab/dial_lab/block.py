@@ -7,7 +7,6 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
@@ -130,7 +129,7 @@ def run_block(
     with (
         private_directory() as private,
         Children(directory) as children,
-        _watching(site, children) as watch,
+        one_cache.watching(children, site.scenario.resource, site.machines[0]) as watch,
     ):
         show(progress)
         front = start_front(children, site.pool, policy, directory, private)
@@ -181,7 +180,10 @@ def run_block(
         children.stop(generator)
         apart = None
         if watch is not None:
-            apart = watch.apart(origin + phases.quiet_s, origin + phases.end_of_contention_s)
+            # Where nobody comes, as while a controller learns: all the time.
+            looked_s = (phases.quiet_s, phases.end_of_contention_s)
+            begin_s, end_s = looked_s if site.scenario.visits else (0.0, phases.end_s)
+            apart = watch.apart(origin + begin_s, origin + end_s)
     results = Results.load(out).shifted(-WARM_UP_S)
     judged = None
     if control is not None:
@@ -194,12 +196,6 @@ def run_block(
             quiet_s=phases.quiet_s if site.scenario.visits else phases.end_s,
         )
     return BlockResult(policy.name, phases, results, judged, apart, used_s)
-
-
-def _watching(site: Site, children: Children) -> AbstractContextManager[one_cache.Watch | None]:
-    if not site.scenario.visits:
-        return nullcontext()
-    return one_cache.watching(children, site.scenario.resource, site.machines[0])
 
 
 def _receive_visits(

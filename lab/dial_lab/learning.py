@@ -74,6 +74,9 @@ def _disturbed(site: Site, block: BlockResult) -> str | None:
     if reaction is not None and reaction.load_moved:
         # A stranger in the cache, say: whoever learns beside one finds no neighbour afterwards.
         return f"{block.policy} moved load, and nobody had been started"
+    if block.apart is not None and block.apart.disturbed:
+        # It expects requests to take as long as beside them, and sees no neighbour afterwards.
+        return str(block.apart)
     alone_ns = site.scenario.resource.slowest_quiet_ns
     if alone_ns is None or block.victim_cpu_s is None:
         return None

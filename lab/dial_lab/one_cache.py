@@ -69,7 +69,7 @@ class Apart:
     def __str__(self) -> str:
         if self.disturbed:
             return (
-                f"for {self.slow:.0%} of the neighbour's time a line took {SLOW_NS:g} ns and more "
+                f"for {self.slow:.0%} of the time a line took {SLOW_NS:g} ns and more "
                 f"from one of this computer's cores to the other, {MOST_SLOW:.0%} are let pass: "
                 "somebody outside the lab slows them"
             )

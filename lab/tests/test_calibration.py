@@ -114,7 +114,7 @@ def test_siblings_on_a_core_that_somebody_else_slows_are_not_calibrated(
     monkeypatch.setattr(calibration, "saturation_rps_together", lambda *_: {"s2": 80.0, "s3": 80.0})
     watched = nullcontext(Slow(tmp_path / "none"))
     monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: watched)
-    with pytest.raises(LabUnquiet, match="for 50% of the neighbour's time a line took 18 ns"):
+    with pytest.raises(LabUnquiet, match="for 50% of the time a line took 18 ns"):
         measured("llc", monkeypatch)
 
 

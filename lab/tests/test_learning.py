@@ -14,6 +14,7 @@ from dial_lab.addresses import Address
 from dial_lab.block import Site
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
+from dial_lab.one_cache import Apart
 from dial_lab.policies import Policy, policy
 from dial_lab.reaction import Phases, Reaction
 from dial_lab.report import BlockResult
@@ -167,6 +168,22 @@ def test_what_is_learnt_beside_a_stranger_in_the_cache_is_learnt_anew(
         "s1 needed 40 ns of CPU time for one of its touches, 27.5 at most is quiet: "
         "something else had the computer; trying again in 20 s"
     )
+
+
+def test_what_is_learnt_on_cores_that_somebody_else_slows_is_learnt_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slow = [0.6, 0.2]
+
+    def run_block(site, tried, *_):
+        (site.memory / tried.name).mkdir(parents=True)
+        return replace(in_the_cache(20.0, tried, site), apart=Apart(0.0, 0.0, slow.pop(0)))
+
+    monkeypatch.setattr(learning, "run_block", run_block)
+    said = Said()
+    learning.learn(REQUEST, IN_THE_CACHE, tmp_path / "memory", tmp_path, said)
+    assert slow == []
+    assert "for 60% of the time a line took 18 ns and more" in said.notes[1]
 
 
 def test_a_run_whose_controller_could_not_learn_in_quiet_is_none(

@@ -90,7 +90,7 @@ def test_a_watch_reads_what_its_program_wrote_but_for_a_line_that_is_half_there(
     with pytest.raises(LabUnquiet, match="for 25% of the neighbour's time and 25% of its first"):
         watch.require_together(10.0, 11.0)
     out.write_text("10.000 22.5\n10.500 18.0\n11.000 11.0\n", encoding="ascii")
-    with pytest.raises(LabUnquiet, match="for 67% of the neighbour's time a line took 18 ns"):
+    with pytest.raises(LabUnquiet, match="for 67% of the time a line took 18 ns"):
         watch.require_together(10.0, 11.5)
 
 
@@ -217,7 +217,7 @@ def test_a_block_in_which_the_cores_were_slow_is_run_again_without_what_it_left(
     assert found.apart == Apart(0.0, 0.0, 0.2)
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert len(notes) == 1
-    assert "for 60% of the neighbour's time a line took 18 ns and more" in notes[0]
+    assert "for 60% of the time a line took 18 ns and more" in notes[0]
     with pytest.raises(LabUnquiet, match="somebody outside the lab slows them"):
         undisturbed(Blocks(*[Apart(0.0, 0.0, 0.6)] * 5), tmp_path / "2-dial", nobody, notes.append)
 
