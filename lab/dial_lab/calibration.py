@@ -116,21 +116,21 @@ def calibrate(
     children: Children,
     resource: Resource,
     machine: Machine,
-    address: Address,
+    addresses: Mapping[str, Address],
     *,
     rho_bg: float | None,
     seconds: float = CALIBRATION_S,
     program: str = "",
     cost: Cost | None = None,
-) -> Calibration:
-    """Measure ``machine`` alone and beside a neighbour told to take ``rho_bg``.
+) -> dict[str, Calibration]:
+    """Measure machines alone and beside a neighbour of ``machine``, told to take ``rho_bg``.
 
     Parameters
     ----------
     children, resource, machine, program
         As in :meth:`dial_lab.resources.Resource.start_neighbour`.
-    address
-        Where the machine's application listens.
+    addresses
+        Where applications listen, by machine: ``machine``'s, and those that are at work meanwhile.
     rho_bg
         ``None`` for no neighbour.
     seconds
@@ -138,36 +138,47 @@ def calibrate(
     cost
         Of the requests; the resource's own if ``None``.
 
+    Returns
+    -------
+    dict of Calibration
+        By machine.
+
     Raises
     ------
     LabError
-        If the application does not answer, or a program ended before its time.
+        If an application does not answer, or a program ended before its time.
     LabUnquiet
         If somebody outside the lab takes the resource, or the neighbour does not.
     """
     cost = cost or resource.cost
     at_most_s = seconds + SETTLE_S
     with one_cache.watching(children, resource, machine) as watch:
-        quiet_rps = saturation_rps(address, cost, seconds)
-        _require_quiet(resource, machine, quiet_rps, cost)
-        if rho_bg is None:
-            return Calibration(quiet_rps, quiet_rps)
-        neighbour = resource.start_neighbour(children, machine, rho_bg, at_most_s, program)
-        try:
-            saturation_rps(address, cost, SETTLE_S)
+
+        def served_rps() -> dict[str, float]:
+            saturation_rps_together(addresses, cost, SETTLE_S)
             begin_s = time.monotonic()
-            contended_rps = saturation_rps(address, cost, seconds)
+            rps = saturation_rps_together(addresses, cost, seconds)
             end_s = time.monotonic()
             # A neighbour that could not even start would pass for one that takes nothing.
             children.check()
+            if watch is not None:
+                watch.require_together(begin_s, end_s)
+            return rps
+
+        quiet_rps = served_rps()
+        _require_quiet(resource, machine, quiet_rps[machine.name], cost)
+        if rho_bg is None:
+            return {name: Calibration(rps, rps) for name, rps in quiet_rps.items()}
+        neighbour = resource.start_neighbour(children, machine, rho_bg, at_most_s, program)
+        try:
+            contended_rps = served_rps()
         finally:
             children.stop(neighbour)
-        if watch is not None:
-            watch.require_together(begin_s, end_s)
-    found = Calibration(quiet_rps, contended_rps)
-    if resource.slowest_quiet_ns is not None and found.rho_bg < _LEAST_PART * rho_bg:
+    found = {name: Calibration(quiet_rps[name], contended_rps[name]) for name in addresses}
+    taken = found[machine.name].rho_bg
+    if resource.slowest_quiet_ns is not None and taken < _LEAST_PART * rho_bg:
         raise LabUnquiet(
-            f"{resource.name}: the neighbour of {machine.name} takes {found.rho_bg:.2f} of it "
+            f"{resource.name}: the neighbour of {machine.name} takes {taken:.2f} of it "
             f"where {rho_bg:.2f} were asked for, {_LEAST_PART * rho_bg:.2f} is the least; "
             "try again later"
         )
@@ -218,52 +229,44 @@ def calibrate_all(
 
     Machines are alike: each kind of neighbour is measured where it comes first, and a machine
     that nobody visits is what the first one is alone.  Where the victim stands apart its siblings
-    are machines of another kind, on one core: they are measured, together.  They are made to serve
-    what the victim does as a run begins, and that changes: 141 and 144 requests a second beside
-    its 144 in one run, 80 to 90 beside 90 to 130 in another.
+    are machines of another kind, and its neighbour has of their core what they leave of it: all
+    are measured at work together, as they are in a block.  (Beside siblings at rest the neighbour
+    left the victim 87 to 105 requests a second of 165, beside siblings at work 117 to 153.)
 
     Returns
     -------
     tuple of Calibration
         One for each machine, in order.
     """
-    cost = scenario.resource.cost
+
+    def beside(
+        machine: Machine, resource: Resource, rho_bg: float | None, program: str = ""
+    ) -> dict[str, Calibration]:
+        at_work = machines if resource.victim_apart else (machine,)
+        return calibrate(
+            children,
+            resource,
+            machine,
+            {each.name: addresses[each.name] for each in at_work},
+            rho_bg=rho_bg,
+            program=program,
+            cost=scenario.resource.cost,
+        )
+
     by_kind: dict[tuple[str, str], Calibration] = {}
-    visited: dict[int, Calibration] = {}
+    found: dict[str, Calibration] = {}
     for visit in scenario.visits:
-        resource = scenario.taken_by(visit)
+        machine, resource = machines[visit.machine], scenario.taken_by(visit)
         kind = (resource.name, visit.program)
         if kind not in by_kind:
-            machine = machines[visit.machine]
-            by_kind[kind] = calibrate(
-                children,
-                resource,
-                machine,
-                addresses[machine.name],
-                rho_bg=rho_bg,
-                program=visit.program,
-                cost=cost,
-            )
-        visited[visit.machine] = by_kind[kind]
-    first = machines[0]
-    alone = visited.get(0) or calibrate(
-        children, scenario.resource, first, addresses[first.name], rho_bg=None
-    )
-    nobody = Calibration(alone.quiet_rps, alone.quiet_rps)
-    found = [visited.get(number, nobody) for number in range(len(machines))]
-    if scenario.resource.victim_apart:
-        siblings = [number for number in range(1, len(machines)) if number not in visited]
-        names = {machines[number].name: addresses[machines[number].name] for number in siblings}
-        with one_cache.watching(children, scenario.resource, first) as watch:
-            saturation_rps_together(names, cost, SETTLE_S)
-            begin_s = time.monotonic()
-            served = saturation_rps_together(names, cost, CALIBRATION_S)
-            if watch is not None:
-                watch.require_together(begin_s, time.monotonic())
-        for number in siblings:
-            served_rps = served[machines[number].name]
-            found[number] = Calibration(served_rps, served_rps)
-    return tuple(found)
+            found |= beside(machine, resource, rho_bg, visit.program)
+            by_kind[kind] = found[machine.name]
+        found[machine.name] = by_kind[kind]
+    first = machines[0].name
+    if first not in found:
+        found |= beside(machines[0], scenario.resource, None)
+    nobody = Calibration(found[first].quiet_rps, found[first].quiet_rps)
+    return tuple(found.get(machine.name, nobody) for machine in machines)
 
 
 def middle(several: Sequence[Sequence[Calibration]]) -> tuple[Calibration, ...]:

@@ -53,8 +53,9 @@ PERIOD_US = 10_000
 CAPACITY_CORES = 0.3
 APART_CORES = 0.8
 """Of a victim that stands apart, on a core that nobody else is put on."""
-BESIDE_CORES = 0.2
-"""Of its siblings, which share a core with the harness."""
+BESIDE_CORES = 0.15
+"""Of its siblings, which share a core with the harness: 0.6 of it is the neighbour's, who runs
+only while nobody else does.  Beside siblings of 0.2 it had less while they were busy."""
 NEIGHBOUR_WEIGHT = 100.0
 MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
@@ -107,7 +108,7 @@ def place(cores: Sequence[int], machines: int, *, apart: bool = False) -> Placem
     >>> place([0, 1], 3)
     Placement(machines=(1, 1, 1), capacity_cores=(0.3, 0.3, 0.3), harness=(0,))
     >>> place([0, 1], 3, apart=True)
-    Placement(machines=(1, 0, 0), capacity_cores=(0.8, 0.2, 0.2), harness=(0,))
+    Placement(machines=(1, 0, 0), capacity_cores=(0.8, 0.15, 0.15), harness=(0,))
     >>> place([0, 1, 2, 3], 3).machines
     (1, 2, 3)
     >>> place([0], 3).harness

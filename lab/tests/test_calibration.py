@@ -23,26 +23,44 @@ from dial_lab.topology import Machine
 
 LEFT_RPS = {"net": 90.0, "cpu": 60.0, "llc": 75.0}
 
+VICTIM = Machine("s1", 0, Cgroups(Path("/none"), False, ()), capacity_cores=0.9)
+ADDRESSES = {name: Address(name, 1) for name in ("s1", "s2")}
+
+
+def serves(monkeypatch: pytest.MonkeyPatch, watch: Watch | None, *rps: float) -> None:
+    """What the first machine serves, time after time, the second one more; no program starts."""
+    served = iter(rps)
+
+    def saturate(addresses: dict[str, Address], *_: Any) -> dict[str, float]:
+        now = next(served)
+        return {name: now + number for number, name in enumerate(addresses)}
+
+    monkeypatch.setattr(calibration, "saturation_rps_together", saturate)
+    monkeypatch.setattr(type(LLC), "start_neighbour", lambda *_: None)
+    monkeypatch.setattr(Children, "stop", lambda *_: None)
+    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext(watch))
+
 
 def measured(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[tuple[Calibration, ...], list[tuple[str, str, Cost | None]]]:
-    """What comes out of a scenario, and what was measured for it: resource, machine, cost."""
+    """What comes out of a scenario, and what was measured for it: resource, at work, cost."""
     calls = []
 
     def calibrate(
         _: Children,
         resource: Resource,
         machine: Machine,
-        address: Address,
+        addresses: dict[str, Address],
         *,
         rho_bg: float | None,
         cost: Cost | None = None,
         **__: Any,
-    ) -> Calibration:
-        assert address == Address(machine.name, 1)
-        calls.append((resource.name, machine.name, cost))
-        return Calibration(200.0, 200.0 if rho_bg is None else LEFT_RPS[resource.name])
+    ) -> dict[str, Calibration]:
+        assert all(address == Address(name, 1) for name, address in addresses.items())
+        calls.append((resource.name, " ".join(addresses), cost))
+        left = Calibration(200.0, 200.0 if rho_bg is None else LEFT_RPS[resource.name])
+        return {**dict.fromkeys(addresses, Calibration(180.0, 175.0)), machine.name: left}
 
     monkeypatch.setattr(calibration, "calibrate", calibrate)
     groups = Cgroups(Path("/none"), False, ())
@@ -76,79 +94,68 @@ def test_without_a_neighbour_every_machine_keeps_what_it_has(
     assert found == (Calibration(200.0, 200.0),) * 3
 
 
-def test_siblings_of_a_victim_that_stands_apart_are_measured_together(
+def test_siblings_of_a_victim_that_stands_apart_are_at_work_while_it_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    together = []
-
-    def saturate(addresses: dict[str, Address], cost: Cost, duration_s: float) -> dict[str, float]:
-        together.append((tuple(addresses), cost))
-        return {"s2": 85.0, "s3": 83.0}
-
-    monkeypatch.setattr(calibration, "saturation_rps_together", saturate)
-    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext())
     found, calls = measured("llc", monkeypatch)
-    assert [(name, machine) for name, machine, _ in calls] == [("llc", "s1")]
-    assert set(together) == {(("s2", "s3"), LLC.cost)}
-    assert found == (Calibration(200.0, 75.0), Calibration(85.0, 85.0), Calibration(83.0, 83.0))
+    assert calls == [("llc", "s1 s2 s3", LLC.cost)]
+    assert found == (Calibration(200.0, 75.0), *(Calibration(180.0, 175.0),) * 2)
 
 
 def test_whoever_may_be_in_the_cache_is_looked_for_by_what_a_load_takes(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # 0.9 of a core over 60 requests of 300,000 loads are 50 ns a load.
-    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: 60.0)
-    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    # 0.9 of a core over 30 requests of 600,000 loads are 50 ns a load.
+    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: 30.0)
     with pytest.raises(LabUnquiet, match="s1 needs 50 ns of CPU time for one of its touches"):
-        calibration.require_alone(LLC, machine, Address("s1", 1))
-    calibration.require_alone(CPU, machine, Address("s1", 1))
+        calibration.require_alone(LLC, VICTIM, ADDRESSES["s1"])
+    calibration.require_alone(CPU, VICTIM, ADDRESSES["s1"])
 
 
-def test_siblings_on_a_core_that_somebody_else_slows_are_not_calibrated(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        ((Apart(0.0, 0.0, slow=0.5),), "for 50% of the time a line took 18 ns"),
+        ((Apart(0.0, 0.0), Apart(0.0, 0.0, slow=0.5)), "for 50% of the time a line took 18 ns"),
+        ((Apart(0.0, 0.0), Apart(0.4, 0.4)), "for 40% of the neighbour's time"),
+    ],
+)
+def test_machines_on_cores_that_were_slow_or_at_two_caches_are_not_calibrated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, found: tuple[Apart, ...], said: str
 ) -> None:
-    class Slow(Watch):
+    class Found(Watch):
+        each = iter(found)
+
         def apart(self, begin_s: float, end_s: float) -> Apart:
-            return Apart(0.0, 0.0, slow=0.5)
+            return next(self.each)
 
-    monkeypatch.setattr(calibration, "saturation_rps_together", lambda *_: {"s2": 80.0, "s3": 80.0})
-    watched = nullcontext(Slow(tmp_path / "none"))
-    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: watched)
-    with pytest.raises(LabUnquiet, match="for 50% of the time a line took 18 ns"):
-        measured("llc", monkeypatch)
+    serves(monkeypatch, Found(tmp_path / "none"), 65.0, 65.0, 35.0, 35.0)
+    with pytest.raises(LabUnquiet, match=said):
+        calibration.calibrate(Children(tmp_path), LLC, VICTIM, ADDRESSES, rho_bg=0.5)
 
 
-@pytest.mark.parametrize(("rps", "refused"), [(130.0, False), (60.0, True)])
+@pytest.mark.parametrize(("rps", "refused"), [(65.0, False), (30.0, True)])
 def test_a_calibration_with_somebody_elses_company_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rps: float, refused: bool
 ) -> None:
-    # 0.9 of a core over 130 (60) requests of 300,000 loads are 23 (50) ns a load.
-    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: rps)
-    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext())
-    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    # 0.9 of a core over 65 (30) requests of 600,000 loads are 23 (50) ns a load.
+    serves(monkeypatch, None, rps, rps)
     expected = (
         pytest.raises(LabError, match="s1 needs 50 ns of CPU time for one")
         if refused
         else nullcontext()
     )
     with expected:
-        alone = calibration.calibrate(
-            Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=None
-        )
-        assert alone == Calibration(rps, rps)
+        found = calibration.calibrate(Children(tmp_path), LLC, VICTIM, ADDRESSES, rho_bg=None)
+        assert found == {"s1": Calibration(rps, rps), "s2": Calibration(rps + 1, rps + 1)}
 
 
-@pytest.mark.parametrize(("left_rps", "refused"), [(70.0, False), (120.0, True)])
+@pytest.mark.parametrize(("left_rps", "refused"), [(35.0, False), (60.0, True)])
 def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_rps: float, refused: bool
 ) -> None:
-    # Of 0.7 at least 0.35: 70 requests a second left of 130 are 0.46 taken, 120 are 0.08.
-    rps = iter([130.0, 130.0, left_rps])
-    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: next(rps))
-    monkeypatch.setattr(type(LLC), "start_neighbour", lambda *_: None)
-    monkeypatch.setattr(Children, "stop", lambda *_: None)
-    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: nullcontext())
-    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
+    # Of 0.7 at least 0.35: 35 requests a second left of 65 are 0.46 taken, 60 are 0.08.
+    serves(monkeypatch, None, 65.0, 65.0, left_rps, left_rps)
     expected = (
         pytest.raises(
             LabError, match=r"the neighbour of s1 takes 0\.08 of it where 0\.70 were asked"
@@ -157,7 +164,5 @@ def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
         else nullcontext()
     )
     with expected:
-        found = calibration.calibrate(
-            Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=0.7
-        )
-        assert found == Calibration(130.0, left_rps)
+        found = calibration.calibrate(Children(tmp_path), LLC, VICTIM, ADDRESSES, rho_bg=0.7)
+        assert found == {"s1": Calibration(65.0, left_rps), "s2": Calibration(66.0, left_rps + 1)}

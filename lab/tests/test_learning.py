@@ -143,7 +143,7 @@ IN_THE_CACHE = replace(SITE, scenario=scenario("llc"))
 
 
 def in_the_cache(touch_ns: float, tried: Policy, site: Site) -> BlockResult:
-    """A block of 100 requests at the victim, each of the mean of 300,000 touches."""
+    """A block of 100 requests at the victim, each of the mean cost."""
     cpu_s = 100 * touch_ns * site.scenario.resource.cost.mean / 1e9
     return replace(block(tried, site.phases), victim_cpu_s=cpu_s)
 

@@ -104,7 +104,8 @@ def test_neighbour_takes_the_share_it_is_told(
         expected = (pytest.approx(298.0, rel=0.05), pytest.approx(rho_bg, abs=0.05))
 
         def measure() -> tuple[float, float]:
-            told = calibrate(children, NET, machine, addresses["t7"], rho_bg=rho_bg, seconds=1.5)
+            found = calibrate(children, NET, machine, addresses, rho_bg=rho_bg, seconds=1.5)
+            told = found["t7"]
             return told.quiet_rps, told.rho_bg
 
         assert in_a_calm_moment(measure, expected) == expected

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from dial.errors import LabError, LabUnquiet
-from dial_lab import calibration, one_cache
-from dial_lab.addresses import Address
+from dial_lab import one_cache
 from dial_lab.cgroups import Cgroups
 from dial_lab.loadgen import Results
 from dial_lab.one_cache import SLOW_NS, Apart, Watch, apart
@@ -18,7 +16,6 @@ from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult, policy_figures
 from dial_lab.resources import CPU
-from dial_lab.resources.llc import LLC
 from dial_lab.topology import Machine
 from dial_lab.two_cores import APART_NS
 from dial_lab.undisturbed import undisturbed
@@ -99,24 +96,6 @@ def test_where_the_neighbour_is_on_its_victims_core_nothing_is_watched(tmp_path:
     with Children(tmp_path) as children, one_cache.watching(children, CPU, machine) as watch:
         assert watch is None
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_calibration_beside_a_neighbour_at_another_cache_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    class Elsewhere(Watch):
-        def apart(self, begin_s: float, end_s: float) -> Apart:
-            return Apart(0.4, 0.4)
-
-    rps = iter([130.0, 130.0, 70.0])
-    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: next(rps))
-    monkeypatch.setattr(type(LLC), "start_neighbour", lambda *_: None)
-    monkeypatch.setattr(Children, "stop", lambda *_: None)
-    watched = nullcontext(Elsewhere(tmp_path / "none"))
-    monkeypatch.setattr(calibration.one_cache, "watching", lambda *_: watched)
-    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()), capacity_cores=0.9)
-    with pytest.raises(LabUnquiet, match="for 40% of the neighbour's time"):
-        calibration.calibrate(Children(tmp_path), LLC, machine, Address("s1", 1), rho_bg=0.7)
 
 
 def block(apart: Apart | None) -> BlockResult:

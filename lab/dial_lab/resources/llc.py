@@ -14,7 +14,7 @@ else is in the cache, outside the computer too.  With a third of a core, 7 of 10
 load of 2 MiB took the victim 27 to 77 ns with nobody started.  So the victim stands apart
 (:mod:`dial_lab.topology`), with most of a core for itself: 16 to 20 ns.  (Beside its siblings
 on one core, with 0.6 of it, P90 was 100 to 550 ms with nobody started.)  Its siblings have a
-quarter of its CPU time, and their loads are cheaper; each load asked for is as many of theirs
+fifth of its CPU time, and their loads are cheaper; each load asked for is as many of theirs
 as make all machines alike when nobody disturbs.  How many those are is found from what they then
 serve: as reckoned from one look at a load's time, two of them served 170 and 109 requests a second
 beside the victim's 143, in all of a run; by the slowest of three looks 108 both beside its 145.
@@ -26,8 +26,7 @@ neighbour took 0.05 to 0.19 where half was asked for, and from nothing to 0.73 a
 went.  In a long turn the set is lost after some milliseconds and comes back as long after it, so
 that what is taken follows from the turn's part of the time, and nobody's help is needed.  And the
 smaller the set is, the less strangers take of it, and the faster the neighbour has to be.  With the
-two cores together
-(:mod:`dial_lab.one_cache`), of a victim in saturation, 1.2 s each, rho_bg:
+two cores together (:mod:`dial_lab.one_cache`), of a victim in saturation, 1.2 s each, rho_bg:
 
     ==========  =====  ======================  ========================  ========================
     period, ms  cores  program                 set of 4096 KiB           set of 2560 KiB
@@ -77,7 +76,11 @@ other).  Such a computer is refused, by the same figure as one whose cache is in
 
 What the last cache loses is nobody's to promise, so here more than elsewhere the true rho_bg
 is the one measured, not the one asked for.  The neighbour runs beside balancer and load
-generator: its group runs only while they do not, up to its quota.  (``stress-ng`` has to be
+generator: its group runs only while they do not, up to its quota.  So that it gets all of that in
+a block as in a calibration, siblings are small (:data:`dial_lab.topology.BESIDE_CORES`), requests
+are few and long, and it is calibrated beside siblings at work: it had 0.59 or 0.60 of a core then,
+of 0.6, five times measured, and took 0.43 to 0.54.  (With siblings of 0.2 and requests of half the
+work it left a victim more the busier they were.)  (``stress-ng`` has to be
 told to stay there: by default its cache stressor sets its own affinity, and half of the time
 it waited on the victim's core.)
 """
@@ -244,7 +247,7 @@ class LlcResource:
     name = "llc"
     victim_apart = True
     slowest_quiet_ns = SLOWEST_QUIET_NS
-    cost = Cost("touches", 300_000.0, step=WorkingSet.DEPTH)
+    cost = Cost("touches", 600_000.0, step=WorkingSet.DEPTH)
     programs: Mapping[str, Program[None]] = {
         "stress-ng-cache": Program("training", _stress_ng),
         STEADY: Program(None, _search),
