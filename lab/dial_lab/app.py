@@ -138,6 +138,9 @@ class WorkingSet:
         Size of the working set, KiB.
     scale
         Touches made for each one asked for.
+    steps
+        Through a chain that stays in the nearest cache, after each touch: what a program does with
+        what it has loaded.  They take 2 ns each, and nobody can make them longer.
     seed
         Of the order.
     """
@@ -145,7 +148,7 @@ class WorkingSet:
     DEPTH = 64
     """Tuples in a chain: well below the interpreter's limit of recursion."""
 
-    def __init__(self, kib: int, scale: float = 1.0, seed: int = 0) -> None:
+    def __init__(self, kib: int, scale: float = 1.0, steps: int = 0, seed: int = 0) -> None:
         # The collector's header (16 bytes) stands before the object, and __sizeof__ omits it.
         each_bytes = ((),).__sizeof__() + 16
         chains: list[tuple[object, ...]] = [()] * max(1, kib * 1024 // each_bytes // self.DEPTH)
@@ -158,11 +161,17 @@ class WorkingSet:
         self._turn = cycle(chains)
         self._chains_per_touch = scale / self.DEPTH
         self.touches = len(order)
+        near: tuple[object, ...] = ()
+        for _ in range(self.DEPTH):
+            near = (near,)
+        # For each of a chain's touches its steps, so that the chain is gone through so many times.
+        self._steps = (near,) * steps
 
     def touch(self, count: int) -> None:
         """Make ``count`` touches, rounded to whole chains, going on where the last call ended."""
         for chain in islice(self._turn, round(count * self._chains_per_touch)):
             isinstance(None, chain)  # type: ignore[arg-type] # the recursion is the point
+            isinstance(None, self._steps)  # type: ignore[arg-type]
 
 
 class Disk:
@@ -330,12 +339,13 @@ def main() -> None:
     parser.add_argument("--disk-file", type=Path)
     parser.add_argument("--working-set-kib", type=int, default=0)
     parser.add_argument("--touch-scale", type=float, default=1.0)
+    parser.add_argument("--steps-per-touch", type=int, default=0)
     parser.add_argument("--passes-per-us", type=float)
     options = parser.parse_args()
     passes_per_us = options.passes_per_us
     use_cpu = burn if passes_per_us is None else partial(spin, passes_per_us)
     kib = options.working_set_kib
-    memory = WorkingSet(kib, options.touch_scale) if kib else None
+    memory = WorkingSet(kib, options.touch_scale, options.steps_per_touch) if kib else None
     disk = Disk(options.disk_file) if options.disk_file else None
     # Nothing here makes cycles, and a collection would be counted as somebody's latency.
     gc.disable()

@@ -30,8 +30,9 @@ learnt is no quiet past: with it in mind, a controller sees no neighbour in all 
 
 _SIBLINGS_AT_WORK = 1.1
 """What a unit of a request costs the victim while its siblings are at work too, over the most that
-it costs alone where it is quiet (25 ns).  Of fourteen blocks in which controllers learnt in the
-cache, four needed 22 to 26 ns, the others 29 to 68: beside a stranger."""
+it costs alone where it is quiet.  Of a victim that only loads, 25 ns at most in a quiet cache, four
+of fourteen blocks in which controllers learnt needed 22 to 26 ns, the others 29 to 68: beside a
+stranger."""
 
 
 def learn(request: Request, site: Site, learnt: Path, directory: Path, view: View) -> None:

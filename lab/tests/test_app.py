@@ -94,6 +94,14 @@ def test_touches_go_on_where_the_last_request_ended() -> None:
     assert next(memory._turn) is first
 
 
+def test_steps_between_touches_are_no_touches() -> None:
+    memory = WorkingSet(64, steps=3)
+    first = next(memory._turn)
+    memory.touch(20 * 64)
+    assert next(memory._turn) is first
+    assert [len(near) for near in memory._steps] == [1, 1, 1]
+
+
 def test_a_load_report_is_of_the_last_second_or_more() -> None:
     load = LoadReport(now_s=10.0)
     load.served(10.1, 10.3)

@@ -105,9 +105,9 @@ def test_siblings_of_a_victim_that_stands_apart_are_at_work_while_it_is_measured
 def test_whoever_may_be_in_the_cache_is_looked_for_by_what_a_load_takes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # 0.9 of a core over 30 requests of 600,000 loads are 50 ns a load.
-    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: 30.0)
-    with pytest.raises(LabUnquiet, match="s1 needs 50 ns of CPU time for one of its touches"):
+    # 0.9 of a core over 90 requests of 100,000 loads are 100 ns a load.
+    monkeypatch.setattr(calibration, "saturation_rps", lambda *_: 90.0)
+    with pytest.raises(LabUnquiet, match="s1 needs 100 ns of CPU time for one of its touches"):
         calibration.require_alone(LLC, VICTIM, ADDRESSES["s1"])
     calibration.require_alone(CPU, VICTIM, ADDRESSES["s1"])
 
@@ -129,19 +129,19 @@ def test_machines_on_cores_that_were_slow_or_at_two_caches_are_not_calibrated(
         def apart(self, begin_s: float, end_s: float) -> Apart:
             return next(self.each)
 
-    serves(monkeypatch, Found(tmp_path / "none"), 65.0, 65.0, 35.0, 35.0)
+    serves(monkeypatch, Found(tmp_path / "none"), 180.0, 180.0, 100.0, 100.0)
     with pytest.raises(LabUnquiet, match=said):
         calibration.calibrate(Children(tmp_path), LLC, VICTIM, ADDRESSES, rho_bg=0.5)
 
 
-@pytest.mark.parametrize(("rps", "refused"), [(65.0, False), (30.0, True)])
+@pytest.mark.parametrize(("rps", "refused"), [(180.0, False), (90.0, True)])
 def test_a_calibration_with_somebody_elses_company_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, rps: float, refused: bool
 ) -> None:
-    # 0.9 of a core over 65 (30) requests of 600,000 loads are 23 (50) ns a load.
+    # 0.9 of a core over 180 (90) requests of 100,000 loads are 50 (100) ns a load.
     serves(monkeypatch, None, rps, rps)
     expected = (
-        pytest.raises(LabError, match="s1 needs 50 ns of CPU time for one")
+        pytest.raises(LabError, match="s1 needs 100 ns of CPU time for one")
         if refused
         else nullcontext()
     )
@@ -150,12 +150,12 @@ def test_a_calibration_with_somebody_elses_company_is_refused(
         assert found == {"s1": Calibration(rps, rps), "s2": Calibration(rps + 1, rps + 1)}
 
 
-@pytest.mark.parametrize(("left_rps", "refused"), [(35.0, False), (60.0, True)])
+@pytest.mark.parametrize(("left_rps", "refused"), [(100.0, False), (165.0, True)])
 def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, left_rps: float, refused: bool
 ) -> None:
-    # Of 0.7 at least 0.35: 35 requests a second left of 65 are 0.46 taken, 60 are 0.08.
-    serves(monkeypatch, None, 65.0, 65.0, left_rps, left_rps)
+    # Of 0.7 at least 0.35: 100 requests a second left of 180 are 0.44 taken, 165 are 0.08.
+    serves(monkeypatch, None, 180.0, 180.0, left_rps, left_rps)
     expected = (
         pytest.raises(
             LabError, match=r"the neighbour of s1 takes 0\.08 of it where 0\.70 were asked"
@@ -165,4 +165,4 @@ def test_a_calibration_whose_neighbour_takes_next_to_nothing_is_refused(
     )
     with expected:
         found = calibration.calibrate(Children(tmp_path), LLC, VICTIM, ADDRESSES, rho_bg=0.7)
-        assert found == {"s1": Calibration(65.0, left_rps), "s2": Calibration(66.0, left_rps + 1)}
+        assert found == {"s1": Calibration(180.0, left_rps), "s2": Calibration(181.0, left_rps + 1)}

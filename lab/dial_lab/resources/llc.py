@@ -12,53 +12,43 @@ have back in microseconds.
 A set stays cached by being used: one that is left alone for some milliseconds goes to whoever
 else is in the cache, outside the computer too.  With a third of a core, 7 of 10 ms at rest, a
 load of 2 MiB took the victim 27 to 77 ns with nobody started.  So the victim stands apart
-(:mod:`dial_lab.topology`), with most of a core for itself: 16 to 20 ns.  (Beside its siblings
-on one core, with 0.6 of it, P90 was 100 to 550 ms with nobody started.)  Its siblings have a
-fifth of its CPU time, and their loads are cheaper; each load asked for is as many of theirs
-as make all machines alike when nobody disturbs.  How many those are is found from what they then
-serve: as reckoned from one look at a load's time, two of them served 170 and 109 requests a second
-beside the victim's 143, in all of a run; by the slowest of three looks 108 both beside its 145.
+(:mod:`dial_lab.topology`), with most of a core for itself.  (Beside its siblings on one core, with
+0.6 of it, P90 was 100 to 550 ms with nobody started.)  Its siblings have a fifth of its CPU time,
+and their loads are cheaper; each load asked for is as many of theirs as make all machines alike
+when nobody disturbs.  How many those are is found from what they then serve: as reckoned from one
+look at a load's time, two of them served 170 and 109 requests a second beside the victim's 143, in
+all of a run; by the slowest of three looks 108 both beside its 145.
 
-How long a turn the neighbour has at its core matters as much as how much of the core.  A victim at
-work is once round its set in a millisecond.  Of a neighbour with 4 ms of each 10 it loses the set
-only if others outside the computer are in the cache as well: in a cache that was quiet the
-neighbour took 0.05 to 0.19 where half was asked for, and from nothing to 0.73 as strangers came and
-went.  In a long turn the set is lost after some milliseconds and comes back as long after it, so
-that what is taken follows from the turn's part of the time, and nobody's help is needed.  And the
-smaller the set is, the less strangers take of it, and the faster the neighbour has to be.  With the
-two cores together (:mod:`dial_lab.one_cache`), of a victim in saturation, 1.2 s each, rho_bg:
+What a victim does with what it has loaded decides what can be taken of it.  One that only loads
+(2304 KiB, 16 ns a load) is once round its set in 0.6 ms, in which a neighbour brings half of the
+cache in, and each line is the newest again: whether the set is lost hangs by a thread, and once it
+is, each load is six times as slow and it stays lost.  Such a victim lost 0.05 to 0.19 to turns of
+4 ms in a quiet cache, 0.21 to 0.76 as strangers came and went, and to turns of 60 of each 100 ms
+0.4 to 0.65 in one hour and 0.01 to 0.38 in another, so that rounds that were to be alike were not;
+and in turns so long it is a quick server and a slow one by turns, which queues show to any policy.
+A victim that works on what it loads is longer on its way round, so that a neighbour with 6 of each
+10 ms has its set every time, and it never has it back in the 4 ms between; and the work is nobody's
+to slow, so that what is taken is bounded, and a few strangers do little.  With twelve steps of 2 ns
+in the nearest cache after each load, all machines at work together, a neighbour of 0.6 of a core,
+3 s each (:mod:`dial_lab.one_cache`), rho_bg:
 
-    ==========  =====  ======================  ========================  ========================
-    period, ms  cores  program                 set of 4096 KiB           set of 2560 KiB
-    ==========  =====  ======================  ========================  ========================
-    10          0.6    ``stress-ng --memrate`` 0.53 0.68 0.67 0.68 0.69
-    10          0.6    search                  0.76 0.75 0.75 0.77 0.77  0.75 0.76 0.63 0.68 0.65
-    20          0.6    ``--memrate``           0.46 0.44 0.39 0.46 0.53
-    50          0.55   ``--memrate``           0.48 0.45 0.48 0.49 0.47  0.31 0.30 0.31 0.39 0.45
-    50          0.55   search                  0.53 0.54 0.48 0.51       0.42 0.35 0.39 0.43
-    100         0.55   ``--memrate``           0.45 0.51 0.54 0.48 0.45  0.39 0.04 0.38 0.37 0.36
-    100         0.55   search                  0.41 0.59 0.56 0.49 0.47  0.53 0.22 0.48 0.51 0.47
-    100         0.6    search                                            0.65 0.57 0.48 0.62 0.37
-    ==========  =====  ======================  ========================  ========================
+    =====  ========  ======  ==========  ========================
+    steps  set, KiB  period  loads a     taken
+           (victim)  ms      request
+    =====  ========  ======  ==========  ========================
+    16     2304      10      200,000     0.47 0.51 0.50 0.47
+    16     2304      10      200,000     0.55 0.44 0.54
+    16     2304      10      200,000     0.45 0.43 0.57 0.48
+    16     2304      20      200,000     0.49 0.53 0.49 0.49
+    12     2304      10      100,000     0.60 0.54 0.49 0.55
+    8      2304      10      100,000     0.59 0.60 0.63 0.61
+    8      2304      10      100,000     0.34 0.18 0.65 0.44
+    16     1536      10      200,000     0.22 0.19
+    0      2304      100     600,000     0.31 0.33 0.01 0.33 0.68
+    =====  ========  ======  ==========  ========================
 
-A load took the victim alone 16 to 18 ns while the first set was measured, and 16 to 44 with the
-second, as strangers were there; in the same minutes it took 28 to 101 ns in a set of 3072 KiB.
-Short turns take much only beside strangers: of 2560 KiB, with 0.6 of a core and 16 to 20 ns alone,
-10 ms took 0.21 to 0.65 in ten looks, 5 ms 0.22 to 0.71 and 100 ms 0.42 to 0.63.  A set that is lost
-is gone round more slowly, by which it is easier to lose, so that few strangers are enough to keep
-it lost; the more of a set is in the core's own second level (1 MiB), the less so.  In turns, in a
-busy half hour, with the search:
-
-    ========  =============================  ==========================================
-    set, KiB  looks alone slower than 25 ns  taken by 0.6 of a core, 100 ms: middle half
-    ========  =============================  ==========================================
-    2048      7 of 42                        0.43 to 0.61, median 0.46
-    2304      6 of 25                        0.43 to 0.54, median 0.49
-    2560      23 of 40                       0.50 to 0.64, median 0.60
-    ========  =============================  ==========================================
-
-(Of the looks beside the neighbour those count before which the victim was quick.)  So the set has
-2304 KiB, and the neighbour searches (:mod:`dial_lab.neighbours.memory`) in turns of 60 ms.  Half is
+(The last two rows but one are of a minute with strangers and of a set that a core's own second
+level mostly holds, 1 MiB.)  The neighbour searches (:mod:`dial_lab.neighbours.memory`).  Half is
 what it takes at most: the rest of its core is the harness' and the siblings', and where more is
 asked for, what is found is what counts.
 
@@ -77,10 +67,9 @@ other).  Such a computer is refused, by the same figure as one whose cache is in
 What the last cache loses is nobody's to promise, so here more than elsewhere the true rho_bg
 is the one measured, not the one asked for.  The neighbour runs beside balancer and load
 generator: its group runs only while they do not, up to its quota.  So that it gets all of that in
-a block as in a calibration, siblings are small (:data:`dial_lab.topology.BESIDE_CORES`), requests
-are few and long, and it is calibrated beside siblings at work: it had 0.59 or 0.60 of a core then,
-of 0.6, five times measured, and took 0.43 to 0.54.  (With siblings of 0.2 and requests of half the
-work it left a victim more the busier they were.)  (``stress-ng`` has to be
+a block as in a calibration siblings are small (:data:`dial_lab.topology.BESIDE_CORES`), and it is
+calibrated beside siblings at work: it had 0.59 to 0.62 of a core then, of 0.6.  (Beside siblings
+of 0.2 it left a victim more the busier they were.)  (``stress-ng`` has to be
 told to stay there: by default its cache stressor sets its own affinity, and half of the time
 it waited on the victim's core.)
 """
@@ -110,8 +99,12 @@ VICTIM_KIB = 2304
 SIBLING_KIB = 16
 """Fits into the first level: the neighbour is on their core and takes the second."""
 
-SLOWEST_QUIET_NS = 25.0
-"""Of a load by the victim alone: 18 to 24 ns measured.  Slower, and somebody is there already."""
+STEPS = 12
+"""In the nearest cache after each of the victim's loads: see the module."""
+
+SLOWEST_QUIET_NS = 58.0
+"""Of a load by the victim alone, with its steps and a request's other work: 46 to 52 ns measured.
+Slower, and somebody is there already."""
 
 CORES_PER_RHO_BG = 1.2
 """CPU time of a neighbour over the rho_bg it is to take: 0.6 of a core took half."""
@@ -119,8 +112,8 @@ CORES_PER_RHO_BG = 1.2
 MOST_CORES = 0.6
 """For the neighbour: the rest of its core is the harness' and the siblings'."""
 
-PERIOD_US = 100_000
-"""Of its quota, and so of its turns: see the module.  It is the kernel's own default."""
+PERIOD_US = 10_000
+"""Of its quota, and so of its turns: see the module."""
 
 STEADY = "search"
 """The program that takes the cache all the time: see the module."""
@@ -132,7 +125,7 @@ _LAST_LEVEL = Path("/sys/devices/system/cpu/cpu0/cache/index3/size")
 _TRIES = 20
 _TRY_S = 1.5
 _IN_A_ROW = 3
-"""After one quick measure a calibration at once found loads of three times as long."""
+"""After one quick measure a calibration at once found loads three times as long."""
 _CORRECTIONS = 2
 """Of what a sibling is asked: a request is not all loads, so that one leaves some per cent."""
 _PAUSE_S = 8.0
@@ -247,7 +240,7 @@ class LlcResource:
     name = "llc"
     victim_apart = True
     slowest_quiet_ns = SLOWEST_QUIET_NS
-    cost = Cost("touches", 600_000.0, step=WorkingSet.DEPTH)
+    cost = Cost("touches", 100_000.0, step=WorkingSet.DEPTH)
     programs: Mapping[str, Program[None]] = {
         "stress-ng-cache": Program("training", _stress_ng),
         STEADY: Program(None, _search),
@@ -273,15 +266,21 @@ class LlcResource:
         with vms(machines) as places:
             addresses = {name: vm.address for name, vm in places.items()}
 
-            def start(machine: Machine, kib: int, scale: float) -> subprocess.Popen[bytes]:
-                options = ("--working-set-kib", str(kib), "--touch-scale", f"{scale:.3f}")
+            def start(machine: Machine, kib: int, *options: str) -> subprocess.Popen[bytes]:
+                options = ("--working-set-kib", str(kib), *options)
                 return tenant.start_app(children, machine, places[machine.name], options)
 
+            def start_victim() -> subprocess.Popen[bytes]:
+                return start(victim, VICTIM_KIB, "--steps-per-touch", str(STEPS))
+
+            def start_sibling(machine: Machine, scale: float) -> subprocess.Popen[bytes]:
+                return start(machine, SIBLING_KIB, "--touch-scale", f"{scale:.3f}")
+
             def touch_ns() -> float:
-                return self._touch_ns(children, victim, start(victim, VICTIM_KIB, 1.0), addresses)
+                return self._touch_ns(children, victim, start_victim(), addresses)
 
             victim_ns = when_quiet(lambda: quiet_touch_ns(touch_ns), tries=_TRIES, pause_s=_PAUSE_S)
-            start(victim, VICTIM_KIB, 1.0)
+            start_victim()
             own_ns = sibling_touch_ns()
             scales = {
                 machine.name: machine.capacity_cores / victim.capacity_cores * victim_ns / own_ns
@@ -289,14 +288,14 @@ class LlcResource:
             }
 
             def served_rps(scales: Mapping[str, float]) -> Mapping[str, float]:
-                apps = [start(each, SIBLING_KIB, scales[each.name]) for each in siblings]
+                apps = [start_sibling(each, scales[each.name]) for each in siblings]
                 where = {each.name: addresses[each.name] for each in siblings}
                 return self._served_rps(children, apps, where)
 
             asked_rps = 1e9 * victim.capacity_cores / (victim_ns * self.cost.mean)
             scales = scales_that_serve(asked_rps, scales, served_rps)
             for machine in siblings:
-                start(machine, SIBLING_KIB, scales[machine.name])
+                start_sibling(machine, scales[machine.name])
             victim.cgroups.create(IDLE)
             victim.cgroups.set_idle(IDLE)
             victim.cgroups.create(_NEIGHBOUR)
