@@ -71,7 +71,7 @@ def parse_work(query: str) -> Work:
     Examples
     --------
     >>> parse_work("cpu_us=2000&bytes=10")
-    Work(cpu_us=2000, mem_kib=0, disk_kib=0, bytes=10)
+    Work(cpu_us=2000, touches=0, disk_kib=0, bytes=10)
     """
     given: dict[str, int] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):

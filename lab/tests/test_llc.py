@@ -69,7 +69,7 @@ def test_what_a_load_takes_in_a_quiet_cache_is_the_median_of_three() -> None:
 
 
 def test_a_cache_that_is_quiet_for_a_moment_only_is_refused() -> None:
-    with pytest.raises(LabUnquiet, match="90 ns in 2304 KiB with no neighbour started, 58 at most"):
+    with pytest.raises(LabUnquiet, match="90 ns in 2304 KiB with no neighbour started, 68 at most"):
         quiet_touch_ns(touch_ns(50.0, 50.0, 90.0))
 
 

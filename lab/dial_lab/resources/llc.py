@@ -102,9 +102,9 @@ SIBLING_KIB = 16
 STEPS = 12
 """In the nearest cache after each of the victim's loads: see the module."""
 
-SLOWEST_QUIET_NS = 58.0
+SLOWEST_QUIET_NS = 68.0
 """Of a load by the victim alone, with its steps and a request's other work: 46 to 52 ns measured.
-Slower, and somebody is there already."""
+Slower, and somebody is there already, who takes more than a quarter of it."""
 
 CORES_PER_RHO_BG = 1.2
 """CPU time of a neighbour over the rho_bg it is to take: 0.6 of a core took half."""
