@@ -28,29 +28,36 @@ is, each load is six times as slow and it stays lost.  Such a victim lost 0.05 t
 and in turns so long it is a quick server and a slow one by turns, which queues show to any policy.
 A victim that works on what it loads is longer on its way round, so that a neighbour with 6 of each
 10 ms has its set every time, and it never has it back in the 4 ms between; and the work is nobody's
-to slow, so that what is taken is bounded, and a few strangers do little.  With twelve steps of 2 ns
-in the nearest cache after each load, all machines at work together, a neighbour of 0.6 of a core,
-3 s each (:mod:`dial_lab.one_cache`), rho_bg:
+to slow, so that what is taken is bounded, and a few strangers do little.  With steps of 2 ns in the
+nearest cache after each load, a neighbour of 0.6 of a core, all machines at work together, 3 s each
+(:mod:`dial_lab.one_cache`), rho_bg:
 
-    =====  ========  ======  ==========  ========================
-    steps  set, KiB  period  loads a     taken
-           (victim)  ms      request
-    =====  ========  ======  ==========  ========================
-    16     2304      10      200,000     0.47 0.51 0.50 0.47
-    16     2304      10      200,000     0.55 0.44 0.54
-    16     2304      10      200,000     0.45 0.43 0.57 0.48
-    16     2304      20      200,000     0.49 0.53 0.49 0.49
-    12     2304      10      100,000     0.60 0.54 0.49 0.55
-    8      2304      10      100,000     0.59 0.60 0.63 0.61
-    8      2304      10      100,000     0.34 0.18 0.65 0.44
-    16     1536      10      200,000     0.22 0.19
-    0      2304      100     600,000     0.31 0.33 0.01 0.33 0.68
-    =====  ========  ======  ==========  ========================
+    =====  ========  =========  ===============  ===================================
+    steps  set, KiB  turns, ms  loads a request  taken, all that were measured
+    =====  ========  =========  ===============  ===================================
+    0      2304      100        600,000          0.31 0.33 0.01 0.33 0.68
+    32     2304      10         125,000          0.34 0.38 0.32
+    32     2304      100        125,000          0.39 0.36 0.38
+    16     2304      10         200,000          0.47 0.51 0.50 0.47
+    16     2304      10         200,000          0.55 0.44 0.54 0.45 0.43 0.57 0.48
+    16     2304      20         200,000          0.49 0.53 0.49 0.49
+    16     2304      10         100,000          0.35 0.43 0.42 0.42 0.26 0.43 0.54
+    12     2304      10         100,000          0.60 0.54 0.49 0.55
+    8      2304      10         300,000          0.54 0.50
+    8      2304      10         100,000          0.34 0.18 0.65 0.44
+    8      2304      10         100,000          0.59 0.60 0.63 0.61
+    16     1536      10         200,000          0.22 0.19
+    8      1536      10         300,000          0.33 0.33 0.38 0.42
+    16     3072      10         200,000          0.55
+    =====  ========  =========  ===============  ===================================
 
-(The last two rows but one are of a minute with strangers and of a set that a core's own second
-level mostly holds, 1 MiB.)  The neighbour searches (:mod:`dial_lab.neighbours.memory`).  Half is
-what it takes at most: the rest of its core is the harness' and the siblings', and where more is
-asked for, what is found is what counts.
+Of 1536 KiB a core's own second level (1 MiB) holds the most.  The first row with eight steps and
+100,000 loads, and most of that with sixteen, are of minutes with strangers, who take of the victim
+before the neighbour does; in such an hour twelve steps had 0.56, 0.51, 0.22 and 0.36.
+
+The neighbour searches (:mod:`dial_lab.neighbours.memory`).  Half is what it takes at most: the rest
+of its core is the harness' and the siblings', and where more is asked for, what is found is what
+counts.
 
 The data sets were recorded before that was known, in sets of 2.5 to 4 MiB and beside ``stress-ng
 --cache`` in short turns.  Streams (triad) took less there, 24 to 56 ns a load at 3072 and 3584; a
