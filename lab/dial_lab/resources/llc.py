@@ -33,8 +33,9 @@ nearest cache after each load, a neighbour of 0.6 of a core, all machines at wor
 (:mod:`dial_lab.one_cache`), rho_bg:
 
     =====  ========  =========  ===============  ===================================
-    steps  set, KiB  turns, ms  loads a request  taken, all that were measured
+    steps  set, KiB  turns, ms  loads a request  taken
     =====  ========  =========  ===============  ===================================
+    0      2304      100        600,000          0.53 0.43 0.54 0.47 0.47
     0      2304      100        600,000          0.31 0.33 0.01 0.33 0.68
     32     2304      10         125,000          0.34 0.38 0.32
     32     2304      100        125,000          0.39 0.36 0.38
@@ -53,7 +54,9 @@ nearest cache after each load, a neighbour of 0.6 of a core, all machines at wor
 
 Of 1536 KiB a core's own second level (1 MiB) holds the most.  The first row with eight steps and
 100,000 loads, and most of that with sixteen, are of minutes with strangers, who take of the victim
-before the neighbour does; in such an hour twelve steps had 0.56, 0.51, 0.22 and 0.36.
+before the neighbour does; in such an hour twelve steps had 0.56, 0.51, 0.22 and 0.36.  The first
+row without steps is an hour before the others, the second between them; runs in that hour found
+0.54 to 0.60, and 0.36 to 0.42.
 
 The neighbour searches (:mod:`dial_lab.neighbours.memory`).  Half is what it takes at most: the rest
 of its core is the harness' and the siblings', and where more is asked for, what is found is what
