@@ -78,11 +78,12 @@ def _disturbed(site: Site, block: BlockResult) -> str | None:
     if block.apart is not None and block.apart.disturbed:
         # It expects requests to take as long as beside them, and sees no neighbour afterwards.
         return str(block.apart)
-    alone_ns = site.scenario.resource.slowest_quiet_ns
-    if alone_ns is None or block.victim_cpu_s is None:
+    in_common = site.scenario.resource.in_common
+    if in_common is None or block.victim_cpu_s is None:
         return None
     # It need not move any: beside one from the first second, that is what it takes for normal.
-    cost, at_most_ns = site.scenario.resource.cost, _SIBLINGS_AT_WORK * alone_ns
+    cost = site.scenario.resource.cost
+    at_most_ns = _SIBLINGS_AT_WORK * in_common.slowest_quiet_ns
     seconds = block.phases.end_s
     unit_ns = cost.unit_ns(_victims_requests(site, block) / seconds, block.victim_cpu_s / seconds)
     if unit_ns > at_most_ns:

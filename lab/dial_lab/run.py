@@ -39,8 +39,8 @@ from dial_lab.rounds import Kept, Round, by_policy
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 from dial_lab.undisturbed import undisturbed
 
-_CALIBRATION_S = 8.0
-"""Three seconds alone, three beside the neighbour, and somewhat to begin."""
+_CALIBRATION_S = 9.0
+"""Three seconds alone, three beside the neighbour, what comes before each, and a start."""
 
 _NEWEST = 3
 """Calibrations that say what machines can serve, where the load is a part of that."""

@@ -111,6 +111,23 @@ class Program(Generic[Place]):
     argv: Callable[[Place, int], list[str]]
 
 
+@dataclass(frozen=True, slots=True)
+class InCommon:
+    """What is known of a resource that strangers outside the lab have a part in.
+
+    Attributes
+    ----------
+    slowest_quiet_ns
+        CPU time of a unit of a request's cost above which a machine's quiet is not quiet: somebody
+        outside takes the resource.
+    most_rho_bg
+        What a neighbour takes of it at most, however much it is told to take.
+    """
+
+    slowest_quiet_ns: float
+    most_rho_bg: float
+
+
 class Resource(Protocol):
     """A resource of the emulated machines."""
 
@@ -131,11 +148,8 @@ class Resource(Protocol):
         """Whether the first machine is the only one to be visited, and on a core of its own."""
 
     @property
-    def slowest_quiet_ns(self) -> float | None:
-        """CPU time of a unit of a request's cost above which a machine's quiet is not quiet.
-
-        Somebody outside the lab takes the resource then; ``None`` where nobody can.
-        """
+    def in_common(self) -> InCommon | None:
+        """``None`` where nobody outside the lab can take it."""
 
     def tenants(
         self, machines: Sequence[Machine], children: Children

@@ -33,7 +33,7 @@ class CpuResource:
 
     name = "cpu"
     victim_apart = False
-    slowest_quiet_ns = None
+    in_common = None
     cost = Cost("cpu_us", 2000.0)
     programs: Mapping[str, Program[Path]] = {
         "stress-ng-cpu": Program("training", _stress_ng),

@@ -120,7 +120,7 @@ class DiskResource:
         return False
 
     @property
-    def slowest_quiet_ns(self) -> None:
+    def in_common(self) -> None:
         """Its limit is far below what the computer's disk has."""
 
     @property

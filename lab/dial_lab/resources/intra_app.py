@@ -64,7 +64,7 @@ class IntraAppResource:
 
     name = "intra-app"
     victim_apart = False
-    slowest_quiet_ns = None
+    in_common = None
     cost = CPU.cost
     programs: Mapping[str, Program[Held]] = {"reports": Program("training", _reports)}
 

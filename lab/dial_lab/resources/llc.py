@@ -100,7 +100,7 @@ from dial_lab.app import WorkingSet
 from dial_lab.neighbours import memory
 from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost, Program, chosen, limit_s
+from dial_lab.resources.base import Cost, InCommon, Program, chosen, limit_s
 from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine
 from dial_lab.vms import vms
 
@@ -115,6 +115,9 @@ STEPS = 12
 SLOWEST_QUIET_NS = 68.0
 """Of a load by the victim alone, with its steps and a request's other work: 46 to 52 ns measured.
 Slower, and somebody is there already, who takes more than a quarter of it."""
+
+MOST_RHO_BG = 0.5
+"""What a neighbour takes, if it has :data:`MOST_CORES`: see the module."""
 
 CORES_PER_RHO_BG = 1.2
 """CPU time of a neighbour over the rho_bg it is to take: 0.6 of a core took half."""
@@ -249,7 +252,7 @@ class LlcResource:
 
     name = "llc"
     victim_apart = True
-    slowest_quiet_ns = SLOWEST_QUIET_NS
+    in_common = InCommon(SLOWEST_QUIET_NS, MOST_RHO_BG)
     cost = Cost("touches", 100_000.0, step=WorkingSet.DEPTH)
     programs: Mapping[str, Program[None]] = {
         "stress-ng-cache": Program("training", _stress_ng),

@@ -91,7 +91,7 @@ class NetResource:
         return False
 
     @property
-    def slowest_quiet_ns(self) -> None:
+    def in_common(self) -> None:
         """Nobody outside can be on it."""
 
     @contextmanager

@@ -58,7 +58,7 @@ class SelfLimitedResource:
 
     name = "self-limited"
     victim_apart = False
-    slowest_quiet_ns = None
+    in_common = None
     cost = CPU.cost
     programs: Mapping[str, Program[Quota]] = {
         "quota-20ms": Program("training", _every_20_ms),
