@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -102,3 +103,28 @@ def test_siblings_are_asked_so_much_that_they_serve_what_the_victim_does() -> No
     assert served_rps(guess) == pytest.approx({"s2": 192.3, "s3": 131.6}, abs=0.1)
     found = scales_that_serve(140.0, guess, served_rps)
     assert served_rps(found) == pytest.approx({"s2": 140.0, "s3": 140.0}, rel=0.02)
+
+
+def test_a_sibling_that_was_measured_in_a_slow_moment_is_measured_again() -> None:
+    speeds = iter([0.6, 1.0, 1.0, 1.0])
+
+    def served_rps(scales: Mapping[str, float]) -> dict[str, float]:
+        speed = next(speeds)
+        return {name: speed * 700.0 / scale for name, scale in scales.items()}
+
+    assert scales_that_serve(140.0, {"s2": 5.0}, served_rps) == pytest.approx({"s2": 5.0})
+    assert next(speeds, None) is None
+
+
+def test_siblings_on_a_core_that_is_slow_now_and_then_are_refused() -> None:
+    speeds = cycle([1.0, 0.6])
+
+    def served_rps(scales: Mapping[str, float]) -> dict[str, float]:
+        speed = next(speeds)
+        return {name: speed * 700.0 / scale for name, scale in scales.items()}
+
+    with pytest.raises(
+        LabUnquiet,
+        match="machines that are to serve 140 requests a second serve s2 84 after 4 corrections",
+    ):
+        scales_that_serve(140.0, {"s2": 5.0}, served_rps)
