@@ -59,9 +59,7 @@ def judge(
     peak = looks.peak_rps
     if quiet:
         trusted = known.costs.weight >= policy.learn_intervals
-        known, peak = _learn(
-            policy, known, looks, where=signal.calm, trusted=trusted, has_load=history.has_load()
-        )
+        known, peak = _learn(policy, known, looks, where=signal.calm, trusted=trusted)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
@@ -130,9 +128,6 @@ def judge(
         cusum=policy.cusum.ended(known.cusum, ended),
         history=history.latest(),
         uneasy_intervals=uneasy_intervals,
-        costs_at_ease=known.costs.where(
-            (uneasy_intervals == 0) | (uneasy_intervals == WINDOW_INTERVALS), known.costs_at_ease
-        ),
     )
     backends = Backends(names, known, contentions, suspects, releases)
     return backends, Verdicts(policy, looks, signal, peak, judged)
@@ -223,24 +218,17 @@ def _cpu_witnesses(policy: Policy, looks: Looks, groups: ControlGroups, where: B
 
 def _witnesses(policy: Policy, known: Known, history: History) -> Witnesses:
     """What the last intervals say, each with the errors that it has at that backend."""
-    errors = noise(known.costs_at_ease, known.cusum, known.curve.usual_rho_fg(), policy.percentile)
+    errors = noise(known.costs, known.cusum, known.curve.usual_rho_fg(), policy.percentile)
     return Witnesses(history, policy.sampling, policy.percentile, errors)
 
 
 def _learn(
-    policy: Policy,
-    known: Known,
-    looks: Looks,
-    *,
-    where: Bools,
-    trusted: Bools,
-    has_load: Bools,
+    policy: Policy, known: Known, looks: Looks, *, where: Bools, trusted: Bools
 ) -> tuple[Known, Floats]:
     """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too.
 
     How much costs vary is learnt of all backends: without the dear intervals they would seem to
-    vary little.  Whose usual cost can be ``trusted`` is known by then; who does not have a load for
-    long (``has_load``) has samples of before it.
+    vary little.  Whose usual cost can be ``trusted`` is known by then.
     """
     memory = policy.memory_intervals
     rate_per_s, t_x_ms = looks.seen.windows["rate_per_s"], looks.seen.windows["t_x_ms"]
@@ -253,8 +241,7 @@ def _learn(
     peak = peak_rps(peak_state, looks.configured_rps)
     rho_fg = own_utilisation(rate_per_s, used, peak)
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
-    slowdown = np.where(has_load, looks.read.slowdown, np.nan)
-    requests = looks.read.requests
+    slowdown, requests = looks.read.slowdown, looks.read.requests
     return known.but(
         costs=known.costs.learn(slowdown, requests, trusted, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),

@@ -24,15 +24,8 @@ Regimes
     costs that vary by about their mean
         Both are 1, or little more.
     one interval far out
-        Counts at most three deviations as they are known.
-    a neighbour's first intervals
-        Are not what it is judged by: errors are those that were known when the backend was at ease
-        last.  Learnt at once, eight intervals before load left it widened the error of a CPU time
-        from 1.4 to 1.9 times that of sampling, and each made the next one less sure.  A suspicion
-        that lasts for as many intervals as are compared is what is usual, until it is known better.
-    a load has just begun
-        An agent's sample is partly of the time without it, and of the CPU time of a request a third
-        is seen.  Nothing is learnt then (:meth:`dial.controller.history.History.has_load`).
+        Counts at most three deviations as they are known: a neighbour's first intervals, which are
+        learnt before load has left it, widen nothing by much.
     a controller has just begun
         An agent's first sample may be of a time without requests, and requests then seem eight
         times as dear as "usual".  Until it is known what is usual nothing counts as far out.

@@ -102,9 +102,6 @@ class Known(Columns):
         The last intervals, to compare siblings by.
     costs
         How much the CPU time of a request varies.
-    costs_at_ease
-        The same as it was known when all was calm last: what a backend is suspected for now does
-        not say how sure that suspicion is.
     uneasy_intervals
         (n,) since all was calm; not more than are compared with siblings.
     """
@@ -117,7 +114,6 @@ class Known(Columns):
     peak: PeakState
     history: History
     costs: Costs
-    costs_at_ease: Costs
     uneasy_intervals: Ints
 
     @classmethod
@@ -132,7 +128,6 @@ class Known(Columns):
             PeakState.blank(n),
             History.blank(n),
             Costs.blank(n),
-            Costs.blank(n),
             np.zeros(n, np.int64),
         )
 
@@ -141,7 +136,7 @@ _NOBODY = Known.blank(0)
 
 
 def _known(found: object) -> Known:
-    """The columns; of what was written before there were costs, or two of them, as it can be.
+    """The columns; of what was written before they were learnt, ``costs`` are blank.
 
     Raises
     ------
@@ -150,7 +145,6 @@ def _known(found: object) -> Known:
     """
     if isinstance(found, dict) and isinstance(rows := found.get("uneasy_intervals"), list):
         found = {"costs": plain(Costs.blank(len(rows)))} | found
-        found = {"costs_at_ease": found["costs"]} | found
     return from_plain(_NOBODY, found)
 
 

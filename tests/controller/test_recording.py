@@ -151,17 +151,6 @@ def test_a_recording_of_before_costs_were_learnt_begins_with_none(recorded):
     assert there.costs != known.costs
 
 
-def test_a_recording_of_before_costs_were_told_apart_begins_with_those_there_are(recorded):
-    path = recorded(max_mib=0.1)
-    header, *ticks = path.read_text().splitlines(keepends=True)
-    there = Recording(path).header.state.backends.known
-    document = json.loads(header)
-    del document["state"]["backends"]["known"]["costs_at_ease"]
-    path.write_text("".join((json.dumps(document) + "\n", *ticks)))
-    known = Recording(path).header.state.backends.known
-    assert known == there.but(costs_at_ease=there.costs)
-
-
 def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(RecordingError, match=r"nowhere\.jsonl: No such file"):
         replay(tmp_path / "nowhere.jsonl")

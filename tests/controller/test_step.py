@@ -548,47 +548,6 @@ def test_a_cache_is_found_by_dearer_requests_while_t_x_is_within_what_is_expecte
     assert verdict(observed(service, slower), "s1").cause is Cause.LLC
 
 
-def test_what_a_backend_is_suspected_for_says_nothing_of_how_sure_that_is(service):
-    restless(service, 30)
-    before = service.state.backends.known
-    assert before.costs_at_ease == before.costs
-    service.cache_rho_bg["s1"] = 0.5
-    observed(service, {"s1": 0.45, "s2": 0.7, "s3": 0.7})
-    suspected = service.state.backends.known
-    assert suspected.costs.squares[0] > before.costs.squares[0]
-    assert suspected.costs_at_ease.squares[0] == before.costs.squares[0]
-    # It was for a moment, and that moment counts once it is over.
-    service.cache_rho_bg.clear()
-    restless(service, 4)
-    after = service.state.backends.known
-    assert after.costs_at_ease == after.costs
-    assert after.costs.squares[0] > before.costs.squares[0]
-
-
-def test_a_suspicion_that_lasts_becomes_what_is_usual(service):
-    service.cache_rho_bg = dict.fromkeys(service.names, 0.3)
-    service.run(7)
-    known = service.state.backends.known
-    assert (known.costs_at_ease.weight < known.costs.weight).all()
-    service.run()
-    known = service.state.backends.known
-    assert known.costs_at_ease == known.costs
-
-
-def test_a_load_that_has_just_begun_says_nothing_of_how_much_requests_cost(service):
-    """An agent's sample is partly of before, and of their CPU time a third is seen."""
-    offered_per_s, service.arrival_per_s = service.arrival_per_s, 0.0
-    service.run(5)
-    before = service.state.backends.known.costs
-    service.arrival_per_s = offered_per_s
-    service.cache_rho_bg = dict.fromkeys(service.names, -2.0)
-    service.run(3)
-    assert service.state.backends.known.costs == before
-    service.cache_rho_bg.clear()
-    service.run()
-    assert (service.state.backends.known.costs.weight > before.weight).all()
-
-
 def test_a_neighbour_on_the_cpu_is_found_by_the_wait_for_it_while_t_x_is_as_expected(service):
     restless(service, 30)
     service.rho_bg["s1"] = 0.5
