@@ -116,14 +116,14 @@ SLOWEST_QUIET_NS = 68.0
 """Of a load by the victim alone, with its steps and a request's other work: 46 to 52 ns measured.
 Slower, and somebody is there already, who takes more than a quarter of it."""
 
-MOST_RHO_BG = 0.5
-"""What a neighbour takes, if it has :data:`MOST_CORES`: see the module."""
-
 CORES_PER_RHO_BG = 1.2
 """CPU time of a neighbour over the rho_bg it is to take: 0.6 of a core took half."""
 
 MOST_CORES = 0.6
 """For the neighbour: the rest of its core is the harness' and the siblings'."""
+
+MOST_RHO_BG = MOST_CORES / CORES_PER_RHO_BG
+"""Half: what a neighbour takes that has all of that."""
 
 PERIOD_US = 10_000
 """Of its quota, and so of its turns: see the module."""
@@ -206,6 +206,9 @@ def scales_that_serve(
 ) -> dict[str, float]:
     """How many of its loads a machine makes of one that is asked for, so that it serves so much.
 
+    It has to serve that twice in a row: measured while somebody slowed their core, two machines
+    served 229 requests a second later on beside the victim's 155.
+
     Parameters
     ----------
     asked_rps
@@ -213,9 +216,7 @@ def scales_that_serve(
     scales
         A first guess, by machine.
     served_rps
-        Measures what machines with such scales serve.  They have to serve what is asked twice in a
-        row: measured while somebody slowed their core, two served 229 requests a second later on
-        beside the victim's 155.
+        Measures what machines with such scales serve.
 
     Raises
     ------
