@@ -19,6 +19,13 @@ from dial.queueing import MM1
 WINDOW_INTERVALS = 8
 """Intervals that are compared at most; the oldest counts a third of the newest."""
 
+_SAMPLE_INTERVALS = 4
+"""An agent's sample may be two intervals old and partly of the two before: it is read each half
+second, and ticks may be as short."""
+
+_HARDLY_ANY = 0.25
+"""Of the requests of now: far below what chance makes of them."""
+
 LONG = 1e6
 """Relaxation times after which nothing is left of a queue."""
 
@@ -56,6 +63,9 @@ class Read(Columns):
     wait_sd: Floats
     rate: Floats
     rate_sd: Floats
+
+
+_REQUESTS = Read.__slots__.index("requests")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,6 +113,17 @@ class History(Columns):
         for at, name in enumerate(Read.__slots__):
             read[:, at, -1] = getattr(newest, name)
         return History(read)
+
+    def has_load(self) -> Bools:
+        """(n,) whether requests have come for as long as an agent's sample may go back.
+
+        With a load that has just begun the sample is partly of the time without one, and a request
+        seems to take a third of its CPU time.
+        """
+        requests = self.read[:, _REQUESTS, -_SAMPLE_INTERVALS:]
+        least = np.asarray(requests.min(axis=1), np.float64)
+        found: Bools = least >= _HARDLY_ANY * requests[:, -1]
+        return found
 
     def latest(self) -> History:
         """As many as are compared."""

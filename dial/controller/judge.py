@@ -59,7 +59,9 @@ def judge(
     peak = looks.peak_rps
     if quiet:
         trusted = known.costs.weight >= policy.learn_intervals
-        known, peak = _learn(policy, known, looks, where=signal.calm, trusted=trusted)
+        known, peak = _learn(
+            policy, known, looks, where=signal.calm, trusted=trusted, has_load=history.has_load()
+        )
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
@@ -223,12 +225,19 @@ def _witnesses(policy: Policy, known: Known, history: History) -> Witnesses:
 
 
 def _learn(
-    policy: Policy, known: Known, looks: Looks, *, where: Bools, trusted: Bools
+    policy: Policy,
+    known: Known,
+    looks: Looks,
+    *,
+    where: Bools,
+    trusted: Bools,
+    has_load: Bools,
 ) -> tuple[Known, Floats]:
     """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too.
 
     How much costs vary is learnt of all backends: without the dear intervals they would seem to
-    vary little.  Whose usual cost can be ``trusted`` is known by then.
+    vary little.  Whose usual cost can be ``trusted`` is known by then; who does not have a load for
+    long (``has_load``) has samples of before it.
     """
     memory = policy.memory_intervals
     rate_per_s, t_x_ms = looks.seen.windows["rate_per_s"], looks.seen.windows["t_x_ms"]
@@ -241,7 +250,8 @@ def _learn(
     peak = peak_rps(peak_state, looks.configured_rps)
     rho_fg = own_utilisation(rate_per_s, used, peak)
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
-    slowdown, requests = looks.read.slowdown, looks.read.requests
+    slowdown = np.where(has_load, looks.read.slowdown, np.nan)
+    requests = looks.read.requests
     return known.but(
         costs=known.costs.learn(slowdown, requests, trusted, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),

@@ -548,6 +548,20 @@ def test_a_cache_is_found_by_dearer_requests_while_t_x_is_within_what_is_expecte
     assert verdict(observed(service, slower), "s1").cause is Cause.LLC
 
 
+def test_a_load_that_has_just_begun_says_nothing_of_how_much_requests_cost(service):
+    """An agent's sample is partly of before, and of their CPU time a third is seen."""
+    offered_per_s, service.arrival_per_s = service.arrival_per_s, 0.0
+    service.run(5)
+    before = service.state.backends.known.costs
+    service.arrival_per_s = offered_per_s
+    service.cache_rho_bg = dict.fromkeys(service.names, -2.0)
+    service.run(3)
+    assert service.state.backends.known.costs == before
+    service.cache_rho_bg.clear()
+    service.run()
+    assert (service.state.backends.known.costs.weight > before.weight).all()
+
+
 def test_a_neighbour_on_the_cpu_is_found_by_the_wait_for_it_while_t_x_is_as_expected(service):
     restless(service, 30)
     service.rho_bg["s1"] = 0.5
