@@ -14,7 +14,7 @@ from typing import IO, Any
 from dial_lab import haproxy, one_cache, reaction
 from dial_lab.addresses import Address
 from dial_lab.arrivals import Swing, out_of_step
-from dial_lab.calibration import require_alone
+from dial_lab.calibration import Calibration, require_alone
 from dial_lab.guests import Guest
 from dial_lab.loadgen import DRAIN_S, Results
 from dial_lab.policies import Policy
@@ -51,8 +51,8 @@ class Site:
     phases: Phases
     guests: Mapping[str, Guest] = field(default_factory=dict)
     """Machines whose tenant has a kernel of its own, by name."""
-    left: Mapping[str, float] = field(default_factory=dict)
-    """What a machine serves beside its neighbour, as a part of what it serves alone."""
+    served: Mapping[str, Calibration] = field(default_factory=dict)
+    """What a machine serves alone and beside its neighbour, by name, as measured last."""
     memory: Path | None = None
     """Where controllers keep what they learn for the next block, if they do."""
 
@@ -226,7 +226,7 @@ def _receive_visits(
             children, machine, visit.part * site.rho_bg, lasts_s, visit.program
         )
         if told is not None:
-            left = 1.0 - visit.part * (1.0 - site.left[machine.name])
+            left = 1.0 - visit.part * site.served[machine.name].rho_bg
             haproxy.tell(told, machine.name, left)
 
 

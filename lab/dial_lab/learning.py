@@ -28,11 +28,12 @@ _DISTURBED_MS = 2 * report.LATE_MS
 """Lateness of the generator at P99 above which something else had the computer, and what was
 learnt is no quiet past: with it in mind, a controller sees no neighbour in all of a run."""
 
-_SIBLINGS_AT_WORK = 1.1
-"""What a unit of a request costs the victim while its siblings are at work too, over the most that
-it costs alone where it is quiet.  Of a victim that only loads, 25 ns at most in a quiet cache, four
-of fourteen blocks in which controllers learnt needed 22 to 26 ns, the others 29 to 68: beside a
-stranger."""
+_MOST_PART_OF_NEIGHBOUR = 1.0 / 3.0
+"""Of what the victim needs more beside its neighbour, as calibrated in saturation, which it may
+need where nobody was started and its set is left alone between requests: some lines of it are lost
+to those who work beside it then.  Where 48 ns a load were quiet, whoever had learnt at 64 found the
+neighbour in each of four blocks, and at 75, half of the way to 100 beside it, in three of nine; 57
+to 67 were needed in a quiet minute."""
 
 
 def learn(request: Request, site: Site, learnt: Path, directory: Path, view: View) -> None:
@@ -78,18 +79,22 @@ def _disturbed(site: Site, block: BlockResult) -> str | None:
     if block.apart is not None and block.apart.disturbed:
         # It expects requests to take as long as beside them, and sees no neighbour afterwards.
         return str(block.apart)
-    in_common = site.scenario.resource.in_common
-    if in_common is None or block.victim_cpu_s is None:
+    if site.scenario.resource.in_common is None or block.victim_cpu_s is None:
         return None
     # It need not move any: beside one from the first second, that is what it takes for normal.
-    cost = site.scenario.resource.cost
-    at_most_ns = _SIBLINGS_AT_WORK * in_common.slowest_quiet_ns
+    victim, cost = site.machines[0], site.scenario.resource.cost
+    served = site.served[victim.name]
+    alone_ns, contended_ns = (
+        cost.unit_ns(rps, victim.capacity_cores) for rps in (served.quiet_rps, served.contended_rps)
+    )
+    at_most_ns = alone_ns + _MOST_PART_OF_NEIGHBOUR * (contended_ns - alone_ns)
     seconds = block.phases.end_s
     unit_ns = cost.unit_ns(_victims_requests(site, block) / seconds, block.victim_cpu_s / seconds)
     if unit_ns > at_most_ns:
         return (
-            f"{site.machines[0].name} needed {unit_ns:.0f} ns of CPU time for one of its "
-            f"{cost.parameter}, {at_most_ns:g} at most is quiet"
+            f"{victim.name} needed {unit_ns:.0f} ns of CPU time for one of its {cost.parameter}, "
+            f"{at_most_ns:.0f} at most is quiet where it needs {alone_ns:.0f} alone and "
+            f"{contended_ns:.0f} beside its neighbour"
         )
     return None
 

@@ -217,10 +217,7 @@ def as_measured(site: Site, request: Request, measured: Sequence[Calibration]) -
     return replace(
         site,
         rate_per_s=request.rate_per_s or (request.load or 0.0) * _left_rps(measured),
-        left={
-            machine.name: 1.0 - each.rho_bg
-            for machine, each in zip(site.machines, measured, strict=True)
-        },
+        served={machine.name: each for machine, each in zip(site.machines, measured, strict=True)},
     )
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from dial_lab.block import Site
 from dial_lab.calibration import Calibration
 from dial_lab.cgroups import Cgroups
@@ -35,7 +33,7 @@ SERVED = (Calibration(150.0, 60.0), Calibration(140.0, 140.0))
 def test_the_load_is_a_part_of_what_machines_serve_now() -> None:
     site = as_measured(SITE, REQUEST, SERVED)
     assert site.rate_per_s == 100.0
-    assert site.left == pytest.approx({"s1": 0.4, "s2": 1.0})
+    assert site.served == {"s1": SERVED[0], "s2": SERVED[1]}
 
 
 def test_a_rate_that_was_asked_for_stays_whatever_machines_serve() -> None:
