@@ -125,6 +125,6 @@ def test_siblings_on_a_core_that_is_slow_now_and_then_are_refused() -> None:
 
     with pytest.raises(
         LabUnquiet,
-        match="machines that are to serve 140 requests a second serve s2 84 after 4 corrections",
+        match="machines that are to serve 140 requests a second serve s2 84 at the last of 6 looks",
     ):
         scales_that_serve(140.0, {"s2": 5.0}, served_rps)

@@ -90,6 +90,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -139,8 +140,10 @@ _TRIES = 20
 _TRY_S = 1.5
 _IN_A_ROW = 3
 """After one quick measure a calibration at once found loads three times as long."""
-_CORRECTIONS = 4
-"""Of what a sibling is asked: a request is not all loads, so that one leaves some per cent."""
+_LOOKS = 6
+"""At what siblings serve, with a correction of what they are asked between two of them: a request
+is not all loads, so that one leaves some per cent."""
+_ALIKE_IN_A_ROW = 2
 _ALIKE = 0.05
 """Of what machines are to serve, by which one may miss it."""
 _PAUSE_S = 8.0
@@ -223,19 +226,20 @@ def scales_that_serve(
     LabUnquiet
         If corrections do not make them serve that.
     """
-    before = False
-    for _ in range(_CORRECTIONS + 2):
+    in_a_row = 0
+    for _ in range(_LOOKS):
         served = served_rps(scales)
-        alike = all(abs(rps / asked_rps - 1.0) <= _ALIKE for rps in served.values())
-        if alike and before:
-            return dict(scales)
-        before = alike
-        if not alike:
+        if all(abs(rps / asked_rps - 1.0) <= _ALIKE for rps in served.values()):
+            in_a_row += 1
+            if in_a_row == _ALIKE_IN_A_ROW:
+                return dict(scales)
+        else:
+            in_a_row = 0
             scales = {name: scale * served[name] / asked_rps for name, scale in scales.items()}
     some = ", ".join(f"{name} {rps:.0f}" for name, rps in served.items())
     raise LabUnquiet(
-        f"llc: machines that are to serve {asked_rps:.0f} requests a second serve {some} after "
-        f"{_CORRECTIONS} corrections, {_ALIKE:.0%} off is let pass: somebody outside the lab slows "
+        f"llc: machines that are to serve {asked_rps:.0f} requests a second serve {some} at the "
+        f"last of {_LOOKS} looks, {_ALIKE:.0%} off is let pass: somebody outside the lab slows "
         "their core; try again later"
     )
 
@@ -313,7 +317,8 @@ class LlcResource:
             def touch_ns() -> float:
                 return self._touch_ns(children, victim, start_victim(), addresses)
 
-            victim_ns = when_quiet(lambda: quiet_touch_ns(touch_ns), tries=_TRIES, pause_s=_PAUSE_S)
+            patiently = partial(when_quiet, tries=_TRIES, pause_s=_PAUSE_S)
+            victim_ns = patiently(lambda: quiet_touch_ns(touch_ns))
             start_victim()
             own_ns = sibling_touch_ns()
             guess = {
@@ -327,11 +332,7 @@ class LlcResource:
                 return self._served_rps(children, apps, where)
 
             asked_rps = 1e9 * victim.capacity_cores / (victim_ns * self.cost.mean)
-            scales = when_quiet(
-                lambda: scales_that_serve(asked_rps, guess, served_rps),
-                tries=_TRIES,
-                pause_s=_PAUSE_S,
-            )
+            scales = patiently(lambda: scales_that_serve(asked_rps, guess, served_rps))
             for machine in siblings:
                 start_sibling(machine, scales[machine.name])
             victim.cgroups.create(IDLE)
