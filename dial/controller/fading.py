@@ -40,6 +40,21 @@ def means(history: Apparent) -> tuple[Floats, Floats]:
     return total / weight, np.sqrt(variance) / weight
 
 
+def scatter(history: Apparent, means: Floats) -> Floats:
+    """By how much intervals differ more from their fading ``means`` (k, m) than their errors; >= 1.
+
+    Birge's ratio: the root of chi squared over the degrees of freedom; 1 where there are none.
+    """
+    known = ~np.isnan(history.mean)
+    counts = known * _FADE ** np.arange(known.shape[-1] - 1.0, -1.0, -1.0)
+    n, weight = known.sum(axis=-1), counts.sum(axis=-1)
+    deviations = np.where(known, (history.mean - means[..., None]) / history.sd, 0.0)
+    chi_squared = (counts * deviations**2).sum(axis=-1) * n
+    free = np.where(n > 1, weight * (n - 1.0), 1.0)
+    found: Floats = np.sqrt(np.maximum(np.where(n > 1, chi_squared / free, 1.0), 1.0))
+    return found
+
+
 def _alike(relaxations: Floats) -> Floats:
     """Correlation of two intervals, one right after the other: an Ornstein-Uhlenbeck process's."""
     long = np.maximum(relaxations, _INSTANT)

@@ -23,6 +23,10 @@ _SAMPLE_INTERVALS = 4
 """An agent's sample may be two intervals old and partly of the two before: it is read each half
 second, and ticks may be as short."""
 
+SPACING_INTERVALS = 2
+"""Between two that are compared for how much costs vary: a request that costs twenty times as much
+as others is served in two intervals that follow each other, more often than not."""
+
 _HARDLY_ANY = 0.25
 """Of the requests of now: far below what chance makes of them."""
 
@@ -115,15 +119,20 @@ class History(Columns):
         return History(read)
 
     def has_load(self) -> Bools:
-        """(n,) whether requests have come for as long as an agent's sample may go back.
+        """(n,) whether requests have come for as long as the samples of :meth:`spaced` go back.
 
-        With a load that has just begun the sample is partly of the time without one, and a request
+        With a load that has just begun a sample is partly of the time without one, and a request
         seems to take a third of its CPU time.
         """
-        requests = self.read[:, _REQUESTS, -_SAMPLE_INTERVALS:]
+        requests = self.read[:, _REQUESTS, -_SAMPLE_INTERVALS - SPACING_INTERVALS :]
         least = np.asarray(requests.min(axis=1), np.float64)
         found: Bools = least >= _HARDLY_ANY * requests[:, -1]
         return found
+
+    def spaced(self, name: str) -> tuple[Floats, Floats]:
+        """(n,) a field of :class:`Read` as it was :data:`SPACING_INTERVALS` ago, and now."""
+        field = self.read[:, Read.__slots__.index(name)]
+        return field[:, -1 - SPACING_INTERVALS], field[:, -1]
 
     def latest(self) -> History:
         """As many as are compared."""

@@ -59,9 +59,7 @@ def judge(
     peak = looks.peak_rps
     if quiet:
         trusted = known.costs.weight >= policy.learn_intervals
-        known, peak = _learn(
-            policy, known, looks, where=signal.calm, trusted=trusted, has_load=history.has_load()
-        )
+        known, peak = _learn(policy, known, history, looks, where=signal.calm, trusted=trusted)
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
@@ -227,11 +225,11 @@ def _witnesses(policy: Policy, known: Known, history: History) -> Witnesses:
 def _learn(
     policy: Policy,
     known: Known,
+    history: History,
     looks: Looks,
     *,
     where: Bools,
     trusted: Bools,
-    has_load: Bools,
 ) -> tuple[Known, Floats]:
     """Remember a quiet interval, ``where`` it is one; returns r_i as known by then, too.
 
@@ -250,10 +248,11 @@ def _learn(
     peak = peak_rps(peak_state, looks.configured_rps)
     rho_fg = own_utilisation(rate_per_s, used, peak)
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
-    slowdown = np.where(has_load, looks.read.slowdown, np.nan)
-    requests = looks.read.requests
+    before, slowdown = history.spaced("slowdown")
+    slowdown = np.where(history.has_load(), slowdown, np.nan)
+    requests = history.spaced("requests")
     return known.but(
-        costs=known.costs.learn(slowdown, requests, trusted, memory_intervals=memory),
+        costs=known.costs.learn((before, slowdown), requests, trusted, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),
         peak=peak_state,
         curve=known.curve.learn(np.where(where, t_x_ms, np.nan), rho_fg, memory_intervals=memory),

@@ -17,15 +17,20 @@ Formula
     variance is off by a half, and half a minute of strangers is no habit.
 
     T_x: S is the detector's, of its residual (:mod:`dial.detector.cusum`), and v0 that of
-    :func:`dial.queueing.t_x_error` at the usual load.  CPU time of a request: n (s - 1)^2 is summed
-    up, s being that over the expected one and n the requests that it rests on, so that v0 is 1.
+    :func:`dial.queueing.t_x_error` at the usual load.  CPU time of a request: summed up
+    is (s' - s)^2 / (1/n' + 1/n), s and s' being that over the expected one in two intervals
+    (:data:`dial.controller.history.SPACING_INTERVALS` apart) and n and n' the requests that each
+    rests on, so that v0 is 1.  Dear requests make intervals differ from each other, and a neighbour
+    makes them all alike: of their mean nothing is to be learnt.
 
 Regimes
     costs that vary by about their mean
         Both are 1, or little more.
     one interval far out
-        Counts at most three deviations as they are known: a neighbour's first intervals, which are
-        learnt before load has left it, widen nothing by much.
+        Counts at most three deviations as they are known.
+    a neighbour has come
+        Two differences are large, and the others are as before: the intervals in which it is
+        suspected do not make it less sure.
     a load has just begun
         An agent's sample is partly of the time without it, and of the CPU time of a request a third
         is seen.  Nothing is learnt then (:meth:`dial.controller.history.History.has_load`): in the
@@ -38,7 +43,8 @@ Regimes
         What it does to T_x is noise as well: who always has one is slower to see another.
 
 Source
-    Own.  What the balancer gives a backend, and the wait for the CPU, are treated alike where they
+    Own; differences in place of deviations from a mean that may move are von Neumann's (1941).
+    What the balancer gives a backend, and the wait for the CPU, are treated alike where they
     are read (:mod:`dial.controller.passed_over`, :mod:`dial.controller.look`).
 """
 
@@ -95,7 +101,7 @@ class Costs(Columns):
     weight
         Number of intervals, fading.
     squares
-        Sum of n (s - 1)^2, each bounded.
+        Sum of (s' - s)^2 / (1/n' + 1/n), each bounded.
     far
         What the bound has taken off, since it was known what is expected: a first sample may be of
         a time before the first requests, and the next one is eight times as dear then.
@@ -116,19 +122,27 @@ class Costs(Columns):
         return _variance(squares, self.weight, 1.0, _ASSUMED_INTERVALS)
 
     def learn(
-        self, slowdown: Floats, requests: Floats, trusted: Bools, *, memory_intervals: int
+        self,
+        slowdown: tuple[Floats, Floats],
+        requests: tuple[Floats, Floats],
+        trusted: Bools,
+        *,
+        memory_intervals: int,
     ) -> Costs:
         """One more interval.
 
         Parameters
         ----------
-        slowdown : (n,) CPU time of a request over the expected one; NaN is not learnt.
-        requests : (n,) how many it rests on.
+        slowdown : (n,) CPU time of a request over the expected one, in two intervals; where one
+            is NaN nothing is learnt.
+        requests : (n,) how many each of the two rests on.
         trusted : (n,) whether it is known what is expected.
         memory_intervals : after so many a learnt one counts 1/e.
         """
         fade = 1.0 - 1.0 / memory_intervals
-        square = requests * (slowdown - 1.0) ** 2
+        (before, now), (n_before, n_now) = slowdown, requests
+        per_request = 1.0 / np.maximum(n_before, 1.0) + 1.0 / np.maximum(n_now, 1.0)
+        square = (now - before) ** 2 / per_request
         known = ~np.isnan(square)
         bounded = np.minimum(square, _MOST_DEVIATIONS**2 * self.variation())
 

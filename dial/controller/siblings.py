@@ -40,6 +40,13 @@ Formula
     The apparent rho_bg is by M/M/1's curve, for which resource is not known yet; where it is, the
     excess is what the same T_x comes to on that resource's curve.
 
+    CPU times of a few intervals may differ by more than their errors, where one request costs much
+    more than others.  Their mean is as unsure as they differ: its sd is multiplied by
+
+        sqrt(max(1, chi^2 / (k - 1)))
+
+    of the k intervals.  A neighbour makes them all alike.
+
     This is asked of T_x, and where the cache is accused also of the CPU time of a request: that
     is much the surer witness against heavier requests.  Where the CPU itself is accused it is asked
     of the time that it is waited for, which with few requests says more than T_x.
@@ -70,7 +77,9 @@ Regimes
         of them beside all would take time with the square of their number.
 
 Source
-    Own.  Errors that are normal exceed 3 sd in 1 of 700 comparisons, 4 sd in 1 of 30,000, and a
+    Own, but for the last factor, which is Birge's (1932).
+
+    Errors that are normal exceed 3 sd in 1 of 700 comparisons, 4 sd in 1 of 30,000, and a
     comparison is asked for only in an interval that the detector finds slow.  (Of two the surer is
     beyond them up to half as often again, where the first interval was not slower.)  Eq. 1's own
     error is left out, because it is the same on all backends while their load is even.  Against the
@@ -191,7 +200,8 @@ class ControlGroups:
 
     def by_cpu_time(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """The same by the CPU time of a request."""
-        return self._compare(rows, intervals, self._witnesses.by_cpu_time(self._groups(rows)))
+        history = self._witnesses.by_cpu_time(self._groups(rows))
+        return self._compare(rows, intervals, history, scattered=True)
 
     def by_cpu_wait(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """The same by the CPU time waited for."""
@@ -222,27 +232,32 @@ class ControlGroups:
             for row, found in zip(rows.tolist(), fading.lower_medians(means, sds), strict=True)
         ]
 
-    def _compare(self, rows: Ints, intervals: Ints, history: Apparent) -> list[Comparison | NoData]:
+    def _compare(
+        self, rows: Ints, intervals: Ints, history: Apparent, *, scattered: bool = False
+    ) -> list[Comparison | NoData]:
         if not rows.size:
             return []
         compared = _compared(~np.isnan(history.mean), intervals)
         from_slow = _from_slow(compared, history.mean[:, 0])
         latest = max(int(intervals.max()), 1)
-        found = self._over(rows, compared, history, latest)
+        found = self._over(rows, compared, history, latest, scattered)
         if np.array_equal(from_slow, compared):
             return found
-        return list(map(_surer, found, self._over(rows, from_slow, history, latest)))
+        return list(map(_surer, found, self._over(rows, from_slow, history, latest, scattered)))
 
     def _over(
-        self, rows: Ints, compared: Bools, history: Apparent, latest: int
+        self, rows: Ints, compared: Bools, history: Apparent, latest: int, scattered: bool
     ) -> list[Comparison | NoData]:
         """By the means over the intervals ``compared`` (k, m, w), all among the ``latest``."""
         known = ~np.isnan(history.mean)
         heard = np.where(compared, history.mean, np.nan)
         newest = slice(-latest, None)
-        means, sds = fading.means(
-            Apparent(heard[..., newest], history.sd[..., newest], history.relaxations[..., newest])
+        over = Apparent(
+            heard[..., newest], history.sd[..., newest], history.relaxations[..., newest]
         )
+        means, sds = fading.means(over)
+        if scattered:
+            sds *= fading.scatter(over, means)
         means[:, 1:][fading.ages(known[:, 1:]) > fading.ages(compared[:, :1])] = np.nan
         beside = fading.lower_medians(means[:, 1:], sds[:, 1:])
         found: list[Comparison | NoData] = []

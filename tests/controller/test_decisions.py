@@ -11,7 +11,8 @@ format 1.
 ``own-doing-*``
     The same under least connections, with VMs whose own services, or packets, take their CPU, and
     that ask for load to move.  (``own-doing-57`` was recorded anew when what they ask for in a
-    minute became what load is moved for.)
+    minute became what load is moved for, and when dearer requests of several intervals did not make
+    each other less sure.)
     (Some were recorded anew when a moment in which all are slow was a reason no more to bring load
     back; when intervals slower than expected no longer spoke for a neighbour having gone; when no
     rho_bg was told any more of the interval in which something of one's own begins; when it took

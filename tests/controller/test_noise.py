@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -12,11 +14,13 @@ from dial.estimator import Tracker
 from dial.queueing import t_x_error
 
 
-def costs(slowdowns, requests=100.0, trusted=True):
+def costs(slowdowns, requests=100.0, trusted=True, *, first=1.0):
+    """Learnt of intervals that are compared with the one before them in the list, or ``first``."""
     found = Costs.blank(1)
-    for slowdown in slowdowns:
-        one = np.array([slowdown]), np.array([requests]), np.array([trusted])
-        found = found.learn(*one, memory_intervals=10**9)
+    for two in pairwise([first, *slowdowns]):
+        slowdown = tuple(np.array([each]) for each in two)
+        n = (np.array([requests]),) * 2
+        found = found.learn(slowdown, n, np.array([trusted]), memory_intervals=10**9)
     return found
 
 
@@ -41,28 +45,36 @@ def test_nothing_is_known_at_first_so_errors_are_those_of_sampling():
 
 
 def test_costs_that_vary_by_their_mean_are_what_is_assumed():
-    # Means of 100 costs are off by a tenth.
-    assert noise_of(costs([1.1, 0.9] * 20))[1] == pytest.approx(1.0)
+    # Means of 100 costs are off by a tenth, and two of them differ by twice that, or not at all.
+    found = costs([1.1, 1.1, 0.9, 0.9] * 10, first=0.9)
+    assert found.variation() == pytest.approx(1.0)
+    assert noise_of(found)[1] == pytest.approx(1.0)
 
 
 def test_costs_that_vary_by_twice_their_mean_double_the_error_in_time():
     # Thirty intervals are assumed to have varied by the mean, and sixty did by twice as much.
-    assert noise_of(costs([1.2, 0.8] * 30))[1] == pytest.approx(np.sqrt(270.0 / 90.0))
+    found = costs([1.2, 1.2, 0.8, 0.8] * 15, first=0.8)
+    assert noise_of(found)[1] == pytest.approx(np.sqrt(270.0 / 90.0))
 
 
 def test_errors_are_never_less_than_those_of_sampling():
     assert noise_of(costs([1.0] * 50), residual(50.0, 1e-6)) == (1.0, 1.0)
 
 
-def test_the_first_intervals_beside_a_neighbour_widen_little():
-    before = costs([1.1, 0.9] * 50)
-    assert noise_of(costs([1.1, 0.9] * 50 + [3.0, 3.0]))[1] < 1.1 * noise_of(before)[1]
+def test_only_the_first_interval_beside_a_neighbour_widens_anything():
+    before = costs([1.1, 1.1, 0.9, 0.9] * 25)
+    first = costs([1.1, 1.1, 0.9, 0.9] * 25 + [3.0])
+    assert noise_of(first)[1] < 1.1 * noise_of(before)[1]
+    for intervals in range(2, 12):
+        found = costs([1.1, 1.1, 0.9, 0.9] * 25 + [3.0] * intervals)
+        assert noise_of(found)[1] < noise_of(first)[1]
 
 
 def test_one_heavy_request_widens_little_and_is_known_for_what_it_is():
-    found = noise(costs([1.1, 0.9] * 50 + [10.0]), residual(0.0, 0.0), np.array([0.5]), 90.0)
-    # 100 requests that together cost 900 more: 8100 over 30 + 101.
-    assert found.costs[0] == pytest.approx(np.sqrt((130.0 + 8100.0) / 131.0))
+    past = costs([1.1, 1.1, 0.9, 0.9] * 25 + [10.0], first=0.9)
+    found = noise(past, residual(0.0, 0.0), np.array([0.5]), 90.0)
+    # 100 requests that together cost 910 more than 100 before: 9.1^2 / 0.02 over 30 + 101.
+    assert found.costs[0] == pytest.approx(np.sqrt((130.0 + 4140.5) / 131.0))
     assert found.cpu_time[0] < 1.05
 
 
@@ -70,7 +82,7 @@ def test_before_it_is_known_what_is_usual_nothing_is_far_out():
     """The first sample may be of a time without requests; the next one is eight times as dear."""
     found = costs([8.0], trusted=False)
     assert found.variation(far=True) == found.variation() == pytest.approx((30.0 + 9.0) / 31.0)
-    assert costs([8.0]).variation(far=True) == pytest.approx((30.0 + 4900.0) / 31.0)
+    assert costs([8.0]).variation(far=True) == pytest.approx((30.0 + 2450.0) / 31.0)
 
 
 def test_without_a_sample_or_a_request_nothing_is_learnt():

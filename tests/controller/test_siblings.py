@@ -213,6 +213,36 @@ def test_each_witness_is_asked_on_its_own():
 _HISTORIES = st.lists(st.one_of(st.none(), st.just(0.3)), min_size=4, max_size=4)
 
 
+def by_cpu_time(own, sd=0.1):
+    """The comparison of a backend with two undisturbed siblings by CPU times."""
+    nobody = [0.0] * len(own)
+    of = groups([own] * 3, [own, nobody, nobody], sd=sd)
+    (compared,) = of.by_cpu_time(np.array([0]), np.array([WINDOW_INTERVALS]))
+    return compared
+
+
+def test_cpu_times_that_differ_by_more_than_their_errors_are_as_unsure_as_they_differ():
+    """0.8 and 0.4 with errors of 0.1: mean 1.08/1.85, chi squared 8 x 2 x 0.85/1.85^2 = 7.95."""
+    mean = (0.85 * 0.8 + 0.4) / 1.85
+    deviations = ((0.8 - mean) / 0.1) ** 2, ((0.4 - mean) / 0.1) ** 2
+    birge = math.sqrt(2.0 * (0.85 * deviations[0] + deviations[1]) / 1.85)
+    assert birge == pytest.approx(math.sqrt(2.0 * 16.0 * 0.85 / 1.85**2))
+    found = by_cpu_time([0.8, 0.4])
+    assert found.own.sd == pytest.approx(birge * 0.1 * math.hypot(0.85, 1.0) / 1.85)
+    assert found.own.mean == pytest.approx(mean)
+
+
+def test_cpu_times_that_are_alike_are_as_sure_as_their_errors():
+    assert by_cpu_time([0.5, 0.5]).own.sd == pytest.approx(0.1 * math.hypot(0.85, 1.0) / 1.85)
+    assert by_cpu_time([0.5]).own.sd == pytest.approx(0.1)
+    assert by_cpu_time([None, 0.5, None]).own.sd == pytest.approx(0.1)
+
+
+def test_one_dear_interval_among_many_is_no_neighbour_and_many_dear_ones_are():
+    assert not by_cpu_time([0.0, 0.9, 0.0, 0.9, 0.0, 0.9]).exceeds(0.2)
+    assert by_cpu_time([0.4, 0.5, 0.4, 0.5, 0.4, 0.5]).exceeds(0.2)
+
+
 @given(st.lists(_HISTORIES, min_size=1, max_size=4), st.integers(0, 4))
 def test_whether_a_backend_can_be_compared_is_told_without_comparing_it(histories, intervals):
     of, everybody = groups(histories), np.arange(len(histories))

@@ -558,7 +558,7 @@ def test_a_load_that_has_just_begun_says_nothing_of_how_much_requests_cost(servi
     service.run(3)
     assert service.state.backends.known.costs == before
     service.cache_rho_bg.clear()
-    service.run()
+    service.run(8)
     assert (service.state.backends.known.costs.weight > before.weight).all()
 
 
