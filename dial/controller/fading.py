@@ -22,7 +22,7 @@ _INSTANT = 1e-3
 def means(history: Apparent) -> tuple[Floats, Floats]:
     """Fading means of what is known, and standard errors, (k, m) each; NaN where nothing is."""
     known = ~np.isnan(history.mean)
-    counts = _FADE ** np.arange(known.shape[-1] - 1.0, -1.0, -1.0)
+    counts = _counts(known)
     # Summed up as they stand: a product of matrices may round otherwise from run to run.
     weight = (known * counts).sum(axis=-1)
     weight[weight == 0.0] = np.nan
@@ -46,12 +46,18 @@ def scatter(history: Apparent, means: Floats) -> Floats:
     Birge's ratio: the root of chi squared over the degrees of freedom; 1 where there are none.
     """
     known = ~np.isnan(history.mean)
-    counts = known * _FADE ** np.arange(known.shape[-1] - 1.0, -1.0, -1.0)
+    counts = known * _counts(known)
     n, weight = known.sum(axis=-1), counts.sum(axis=-1)
     deviations = np.where(known, (history.mean - means[..., None]) / history.sd, 0.0)
     chi_squared = (counts * deviations**2).sum(axis=-1) * n
     free = np.where(n > 1, weight * (n - 1.0), 1.0)
     found: Floats = np.sqrt(np.maximum(np.where(n > 1, chi_squared / free, 1.0), 1.0))
+    return found
+
+
+def _counts(known: Bools) -> Floats:
+    """What each interval counts, (w,), of (..., w); the newest, which is the last, 1."""
+    found: Floats = _FADE ** np.arange(known.shape[-1] - 1.0, -1.0, -1.0)
     return found
 
 

@@ -69,9 +69,6 @@ class Read(Columns):
     rate_sd: Floats
 
 
-_REQUESTS = Read.__slots__.index("requests")
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Apparent:
     """What a neighbour would have to take to make backends as slow as they were, by one witness.
@@ -124,15 +121,20 @@ class History(Columns):
         With a load that has just begun a sample is partly of the time without one, and a request
         seems to take a third of its CPU time.
         """
-        requests = self.read[:, _REQUESTS, -_SAMPLE_INTERVALS - SPACING_INTERVALS :]
+        requests = self._field("requests")[:, -_SAMPLE_INTERVALS - SPACING_INTERVALS :]
         least = np.asarray(requests.min(axis=1), np.float64)
         found: Bools = least >= _HARDLY_ANY * requests[:, -1]
         return found
 
     def spaced(self, name: str) -> tuple[Floats, Floats]:
         """(n,) a field of :class:`Read` as it was :data:`SPACING_INTERVALS` ago, and now."""
-        field = self.read[:, Read.__slots__.index(name)]
+        field = self._field(name)
         return field[:, -1 - SPACING_INTERVALS], field[:, -1]
+
+    def _field(self, name: str) -> Floats:
+        """(n, w) one of :class:`Read`, by interval."""
+        found: Floats = self.read[:, Read.__slots__.index(name)]
+        return found
 
     def latest(self) -> History:
         """As many as are compared."""

@@ -222,7 +222,7 @@ def by_cpu_time(own, sd=0.1):
 
 
 def test_cpu_times_that_differ_by_more_than_their_errors_are_as_unsure_as_they_differ():
-    """0.8 and 0.4 with errors of 0.1: mean 1.08/1.85, chi squared 8 x 2 x 0.85/1.85^2 = 7.95."""
+    """0.8 and 0.4 with errors of 0.1: mean 1.08/1.85, chi squared 16 x 2 x 0.85/1.85^2 = 7.95."""
     mean = (0.85 * 0.8 + 0.4) / 1.85
     deviations = ((0.8 - mean) / 0.1) ** 2, ((0.4 - mean) / 0.1) ** 2
     birge = math.sqrt(2.0 * (0.85 * deviations[0] + deviations[1]) / 1.85)
