@@ -69,6 +69,16 @@ class Site:
             self.memory,
         )
 
+    def require_quick_cores(self) -> None:
+        """That nobody outside the lab slows the victim's core and its neighbour's.
+
+        Raises
+        ------
+        LabError
+            As :func:`dial_lab.one_cache.require_quick`.
+        """
+        one_cache.require_quick(self.scenario.resource, self.machines[0])
+
     def require_alone(self) -> None:
         """That nobody outside the lab takes of the victim what a neighbour would.
 

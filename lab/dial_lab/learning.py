@@ -119,7 +119,9 @@ def tuned(request: Request, site: Site, policy: Policy, directory: Path, view: V
         # A stream that no round has: what is tuned on the very requests fits their noise.
         stream = request.rounds + 1
         attempt = partial(run_block, brief, tried, stream, show=view.show)
-        block = undisturbed(attempt, where, brief.require_alone, view.note)
+        block = undisturbed(
+            attempt, where, brief.require_quick_cores, brief.require_alone, view.note
+        )
         latency_ms = report.together(report.pieces([block], "contended"))
         t_x_ms[setting] = report.percentile_ms(latency_ms, request.percentile) or math.inf
     best = min(t_x_ms, key=lambda setting: t_x_ms[setting])

@@ -21,10 +21,12 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from dial.errors import LabError, LabUnquiet
 from dial_lab.processes import Children
@@ -43,6 +45,9 @@ MOST_SLOW = 0.3
 
 _SILENT_S = 2.0
 """Longer than that nothing may be measured: the program has ended, or never got its core."""
+
+LOOK_S = 3.0
+"""A dozen measures of cores that do nothing else."""
 
 FIRST_S = 5.0
 """Of a neighbour's time, in which a controller is to notice it: it has to be there as much."""
@@ -207,3 +212,30 @@ def watching(children: Children, resource: Resource, machine: Machine) -> Iterat
         yield Watch(out)
     finally:
         children.stop(program)
+
+
+def require_quick(resource: Resource, machine: Machine) -> None:
+    """That nobody outside the lab slows a machine's core and its neighbour's just now.
+
+    Takes three seconds, and none where a neighbour is on the machine's own core.
+
+    Raises
+    ------
+    LabUnquiet
+        If somebody does.
+    LabError
+        If it cannot be measured.
+    """
+    with (
+        TemporaryDirectory(prefix="dial-lab-") as logs,
+        Children(Path(logs)) as children,
+        watching(children, resource, machine) as watch,
+    ):
+        if watch is None:
+            return
+        begin_s = time.monotonic()
+        time.sleep(LOOK_S)
+        children.check()
+        found = watch.apart(begin_s, time.monotonic())
+    if found.disturbed:
+        raise LabUnquiet(f"{resource.name}: {found}")

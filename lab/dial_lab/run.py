@@ -207,7 +207,7 @@ def _block(
         return run_block(remembering(site, policy, learnt, where), policy, number, where, view.show)
 
     where = directory / f"{number + 1}-{policy.name}"
-    block = undisturbed(once, where, site.require_alone, view.note)
+    block = undisturbed(once, where, site.require_quick_cores, site.require_alone, view.note)
     view.note(_summary(block, site.percentile))
     return block
 

@@ -17,6 +17,7 @@ BLOCK_TRIES = 5
 def undisturbed(
     run: Callable[[Path], BlockResult],
     directory: Path,
+    require_quick_cores: Callable[[], None],
     require_alone: Callable[[], None],
     note: Callable[[str], None],
 ) -> BlockResult:
@@ -26,7 +27,8 @@ def undisturbed(
     the next one's: P90 of one policy was 17 to 208 ms in blocks that were alike but for them.  They
     are looked for right before and right after the block, where it does not matter which policy it
     is; a block after which they are there does not count, nor one in which the cores were slow,
-    which the policy has no part in either (:mod:`dial_lab.one_cache`).
+    which the policy has no part in either (:mod:`dial_lab.one_cache`).  After one of either kind
+    quick cores are waited for too: five blocks at once in slow ones would be five for nothing.
 
     Nor does one during which the computer had the neighbour's core at another cache than the
     victim's, which takes the neighbour away, and policies are compared beside one.  But of
@@ -39,8 +41,10 @@ def undisturbed(
     directory
         For the block that counts.  Those whose neighbour was not there are kept beside it, as
         ``NAME-apart-1`` and so on; of others nothing is kept.
+    require_quick_cores
+        Raises :class:`dial.errors.LabUnquiet` while somebody outside the lab slows the cores.
     require_alone
-        Raises :class:`dial.errors.LabUnquiet` while somebody outside the lab takes the resource.
+        Raises the same while somebody outside the lab takes the resource.
     note
         Is told of each wait and of each block that does not count.
 
@@ -52,10 +56,12 @@ def undisturbed(
     beside_strangers = 0
     apart: list[tuple[float, BlockResult, Path]] = []
     while len(apart) < BLOCK_TRIES:
+        if beside_strangers:
+            when_quiet(require_quick_cores, note)
         when_quiet(require_alone, note)
         block = run(directory)
         try:
-            _require_quick_cores(block)
+            _require_undisturbed(block)
             require_alone()
         except LabUnquiet as unquiet:
             beside_strangers += 1
@@ -78,7 +84,7 @@ def undisturbed(
     return block
 
 
-def _require_quick_cores(block: BlockResult) -> None:
+def _require_undisturbed(block: BlockResult) -> None:
     if block.apart is not None and block.apart.disturbed:
         raise LabUnquiet(str(block.apart))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from dial_lab.one_cache import SLOW_NS, Apart, Watch, apart
 from dial_lab.processes import Children
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult, policy_figures
-from dial_lab.resources import CPU
+from dial_lab.resources import CPU, LLC
 from dial_lab.topology import Machine
 from dial_lab.two_cores import APART_NS
 from dial_lab.undisturbed import undisturbed
@@ -98,6 +99,30 @@ def test_where_the_neighbour_is_on_its_victims_core_nothing_is_watched(tmp_path:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("ways_ns", "quick"), [((NEAR, SLOW_NS, SLOW_NS), False), ((FAR,) * 3, True)]
+)
+def test_the_cores_are_quick_while_nobody_slows_them_apart_or_not(
+    ways_ns: tuple[float, ...], quick: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock_s = iter((10.0, 10.0 + one_cache.LOOK_S))
+    out = tmp_path / "cores.txt"
+    out.write_text("".join(f"{10 + number} {ns}\n" for number, ns in enumerate(ways_ns)))
+    monkeypatch.setattr(one_cache, "watching", lambda *_: nullcontext(Watch(out)))
+    monkeypatch.setattr("dial_lab.one_cache.time.sleep", lambda _: None)
+    monkeypatch.setattr("dial_lab.one_cache.time.monotonic", lambda: next(clock_s))
+    machine = Machine("s1", 0, Cgroups(tmp_path, False, ()))
+    with nullcontext() if quick else pytest.raises(LabUnquiet, match="llc: for 67% of the time"):
+        one_cache.require_quick(LLC, machine)
+
+
+def test_where_the_neighbour_is_on_its_victims_core_quick_ones_are_not_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("dial_lab.one_cache.time.sleep")
+    one_cache.require_quick(CPU, Machine("s1", 0, Cgroups(tmp_path, False, ())))
+
+
 def block(apart: Apart | None) -> BlockResult:
     count = np.zeros(0, dtype=np.int16)
     nothing = Results(np.zeros(0), np.zeros(0), np.zeros(0), count, count, ("s1",))
@@ -125,13 +150,15 @@ def nobody() -> None:
 def test_a_block_beside_a_neighbour_that_is_there_is_run_once(tmp_path: Path) -> None:
     blocks = Blocks(Apart(0.02, 0.1))
     notes: list[str] = []
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append).apart == Apart(0.02, 0.1)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append).apart == Apart(
+        0.02, 0.1
+    )
     assert (blocks.run, notes) == (1, [])
 
 
 def test_a_block_of_which_nobody_watched_the_cache_is_run_once(tmp_path: Path) -> None:
     blocks = Blocks(None)
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, [].append).apart is None
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, [].append).apart is None
     assert blocks.run == 1
 
 
@@ -140,7 +167,9 @@ def test_a_block_whose_neighbour_was_elsewhere_is_run_again_and_kept_beside_it(
 ) -> None:
     blocks = Blocks(Apart(0.4, 0.3), Apart(0.0, 0.0))
     notes: list[str] = []
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append).apart == Apart(0.0, 0.0)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append).apart == Apart(
+        0.0, 0.0
+    )
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
     assert len(notes) == 1
@@ -151,7 +180,9 @@ def test_where_the_cores_stay_apart_the_least_disturbed_block_counts(tmp_path: P
     found = (Apart(0.5, 0.0), Apart(0.4, 0.0), Apart(0.2, 0.1), Apart(0.05, 0.9), Apart(0.6, 0.0))
     blocks = Blocks(*found, None)
     notes: list[str] = []
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append).apart == Apart(0.2, 0.1)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append).apart == Apart(
+        0.2, 0.1
+    )
     assert blocks.run == 5
     assert (tmp_path / "1-dial" / "number").read_text() == "2"
     assert len(notes) == 5
@@ -164,7 +195,7 @@ def test_a_block_of_a_run_before_that_was_kept_in_the_same_place_is_replaced(
 ) -> None:
     (tmp_path / "1-dial-apart-1").mkdir()
     (tmp_path / "1-dial-apart-1" / "number").write_text("old")
-    undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", nobody, [].append)
+    undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", nobody, nobody, [].append)
     assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
 
 
@@ -183,7 +214,9 @@ def test_a_block_after_which_strangers_are_there_is_run_again_without_what_it_le
     tmp_path: Path,
 ) -> None:
     blocks, notes = Blocks(None, None), list[str]()
-    undisturbed(blocks, tmp_path / "1-dial", Strangers(False, True, False, False), notes.append)
+    undisturbed(
+        blocks, tmp_path / "1-dial", nobody, Strangers(False, True, False, False), notes.append
+    )
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert notes == ["dial: cache: somebody is there; it does not count (try 1 of 5)"]
 
@@ -192,13 +225,15 @@ def test_a_block_in_which_the_cores_were_slow_is_run_again_without_what_it_left(
     tmp_path: Path,
 ) -> None:
     blocks, notes = Blocks(Apart(0.0, 0.0, 0.6), Apart(0.0, 0.0, 0.2)), list[str]()
-    found = undisturbed(blocks, tmp_path / "1-dial", nobody, notes.append)
+    found = undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append)
     assert found.apart == Apart(0.0, 0.0, 0.2)
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert len(notes) == 1
     assert "for 60% of the time a line took 18 ns and more" in notes[0]
     with pytest.raises(LabUnquiet, match="somebody outside the lab slows them"):
-        undisturbed(Blocks(*[Apart(0.0, 0.0, 0.6)] * 5), tmp_path / "2-dial", nobody, notes.append)
+        undisturbed(
+            Blocks(*[Apart(0.0, 0.0, 0.6)] * 5), tmp_path / "2-dial", nobody, nobody, notes.append
+        )
 
 
 def test_a_block_waits_for_strangers_to_leave(
@@ -207,14 +242,28 @@ def test_a_block_waits_for_strangers_to_leave(
     pauses: list[float] = []
     monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
     blocks, notes = Blocks(None), list[str]()
-    undisturbed(blocks, tmp_path / "1-dial", Strangers(True, False, False), notes.append)
+    undisturbed(blocks, tmp_path / "1-dial", nobody, Strangers(True, False, False), notes.append)
     assert (blocks.run, len(pauses), len(notes)) == (1, 1, 1)
+
+
+def test_after_a_block_in_slow_cores_quick_ones_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
+    blocks, notes = Blocks(Apart(0.0, 0.0, 0.6), None), list[str]()
+    undisturbed(blocks, tmp_path / "1-dial", Strangers(True, True, False), nobody, notes.append)
+    assert (blocks.run, len(pauses), len(notes)) == (2, 2, 3)
+
+
+def test_before_the_first_block_cores_are_not_looked_at(tmp_path: Path) -> None:
+    undisturbed(Blocks(None), tmp_path / "1-dial", Strangers(), nobody, [].append)
 
 
 def test_blocks_after_which_strangers_are_always_there_are_given_up(tmp_path: Path) -> None:
     blocks = Blocks(*[None] * 5)
     with pytest.raises(LabUnquiet, match="somebody is there"):
-        undisturbed(blocks, tmp_path / "1-dial", Strangers(*[False, True] * 5), [].append)
+        undisturbed(blocks, tmp_path / "1-dial", nobody, Strangers(*[False, True] * 5), [].append)
     assert blocks.run == 5
 
 
@@ -223,7 +272,9 @@ def test_what_a_stranger_disturbed_is_no_better_than_a_block_whose_neighbour_was
 ) -> None:
     blocks, notes = Blocks(Apart(0.0, 0.0), *[Apart(0.4, 0.3)] * 5), list[str]()
     there = Strangers(False, True, *[False] * 10)
-    assert undisturbed(blocks, tmp_path / "1-dial", there, notes.append).apart == Apart(0.4, 0.3)
+    assert undisturbed(blocks, tmp_path / "1-dial", nobody, there, notes.append).apart == Apart(
+        0.4, 0.3
+    )
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert "try 1 of 5" in notes[0]
     assert "try 1 of 5" in notes[1]
