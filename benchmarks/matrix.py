@@ -142,6 +142,7 @@ def contended(blocks: Sequence[BlockResult]) -> dict[str, float | int | None]:
     if apart:
         # Of the neighbour's time, or of its first seconds, in the worst block.
         found["cores_apart"] = round(max(apart), 4)
+    found["stolen"] = round(max(block.stolen for block in blocks), 4)
     return found
 
 

@@ -45,13 +45,14 @@ def _state(measured: Mapping[str, Measured]) -> str:
     if measured:
         each: list[Any] = list(measured.values())
         late = [name for name, cell in measured.items() if not cell["generator_kept_up"]]
-        where = each[-1]["machine"]
+        where = [cell["machine"] for cell in each]
+        computers = {f"{one['cores']} cores of {one['cpu']}" for one in where}
+        kernels = {f"Linux {one['kernel']}" for one in where}
         days = sorted(cell["at"][:10] for cell in each)
         took_min = sum(cell["took_s"] for cell in each) / 60.0
         text += (
-            f" From {days[0]} to {days[-1]}, {took_min:.0f} minutes in all, on {where['cores']} "
-            f"cores ({where['cpu']}, Linux {where['kernel']}); commits "
-            f"{', '.join(sorted({str(cell['commit']) for cell in each}))}."
+            f" From {days[0]} to {days[-1]}, {took_min:.0f} minutes in all, on "
+            f"{' and '.join(sorted(computers))} ({', '.join(sorted(kernels))})."
         )
         if late:
             text += f" The load generator was late in {', '.join(late)}."
@@ -71,18 +72,21 @@ def _overall(measured: Mapping[str, Measured]) -> str:
 
 
 def _cells(measured: Mapping[str, Measured]) -> str:
-    columns = ("shipped", "paper", "oracle", "no harm", "repeats")
+    columns = ("shipped", "paper", "oracle", "no harm")
+    about = ("repeats", "measured", "commit", "computer")
     rows = []
     for cell in cells():
         if str(cell) not in measured:
-            rows.append([str(cell), NOT_MEASURED, *[""] * len(columns)])
+            rows.append([str(cell), NOT_MEASURED, *[""] * len((*columns, *about))])
             continue
-        found = {one.what: one for one in of_cell(measured[str(cell)])}
+        of = measured[str(cell)]
+        found = {one.what: one for one in of_cell(of)}
         short = [what for what, one in found.items() if not one.holds]
         verdict = f"**short**: {', '.join(short)}" if short else "holds"
         figures = [found[name].figure if name in found else "" for name in columns]
-        rows.append([str(cell), verdict, *figures])
-    return table(["cell", "", *columns], rows)
+        facts = [f"{of['repeats']}", of["at"][:10], f"{of['commit']}", of["machine"]["cpu"]]
+        rows.append([str(cell), verdict, *figures, *facts])
+    return table(["cell", "", *columns, *about], rows)
 
 
 def _latencies(measured: Mapping[str, Measured]) -> str:

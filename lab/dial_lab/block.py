@@ -31,6 +31,7 @@ from dial_lab.serving import (
     start_front,
     start_generator,
 )
+from dial_lab.stolen import Steal
 from dial_lab.topology import Machine, private_directory
 
 
@@ -68,6 +69,12 @@ class Site:
             self.guests,
             self.memory,
         )
+
+    @property
+    def cores(self) -> frozenset[int]:
+        """All that are used, the neighbours' included."""
+        machines = {core for each in self.machines for core in (each.core, *each.other_cores[-1:])}
+        return frozenset(machines.union(self.harness_cores))
 
     def require_quick_cores(self) -> None:
         """That nobody outside the lab slows the victim's core and its neighbour's.
@@ -177,6 +184,7 @@ def run_block(
         wait_until(origin)
         victim = site.machines[0]
         used_s = victim.cgroups.usage_s(victim.fg)
+        steal = Steal(site.cores)
         progress.phase = "quiet"
         wait_until(origin + phases.quiet_s)
         progress.phase = "contended"
@@ -185,15 +193,11 @@ def run_block(
         progress.phase = "recovered"
         wait_until(origin + phases.end_s)
         used_s = victim.cgroups.usage_s(victim.fg) - used_s
+        stolen = steal.part()
         await_end(generator, DRAIN_S + 5.0)
         reader.join()
         children.stop(generator)
-        apart = None
-        if watch is not None:
-            # Where nobody comes, as while a controller learns: all the time.
-            looked_s = (phases.quiet_s, phases.end_of_contention_s)
-            begin_s, end_s = looked_s if site.scenario.visits else (0.0, phases.end_s)
-            apart = watch.apart(origin + begin_s, origin + end_s)
+        apart = None if watch is None else watch.apart(*(origin + s for s in _looked_at_s(site)))
     results = Results.load(out).shifted(-WARM_UP_S)
     judged = None
     if control is not None:
@@ -205,7 +209,15 @@ def run_block(
             # Where nobody comes it is quiet to the end, whatever the tenant's own load does.
             quiet_s=phases.quiet_s if site.scenario.visits else phases.end_s,
         )
-    return BlockResult(policy.name, phases, results, judged, apart, used_s)
+    return BlockResult(policy.name, phases, results, judged, apart, used_s, stolen)
+
+
+def _looked_at_s(site: Site) -> tuple[float, float]:
+    """The neighbour's time, or all of it where nobody comes, as while a controller learns."""
+    phases = site.phases
+    if site.scenario.visits:
+        return phases.quiet_s, phases.end_of_contention_s
+    return 0.0, phases.end_s
 
 
 def _receive_visits(

@@ -19,6 +19,7 @@ from dial_lab.policies import Policy
 from dial_lab.reaction import Phases
 from dial_lab.report import BlockResult
 from dial_lab.request import LEAST_QUIET_S, Request
+from dial_lab.stolen import MOST_STOLEN, in_words
 from dial_lab.undisturbed import undisturbed
 
 _TRY_S = 15.0
@@ -76,12 +77,19 @@ def _disturbed(site: Site, block: BlockResult) -> str | None:
     if reaction is not None and reaction.load_moved:
         # A stranger in the cache, say: whoever learns beside one finds no neighbour afterwards.
         return f"{block.policy} moved load, and nobody had been started"
+    if block.stolen > MOST_STOLEN:
+        return in_words(block.stolen)
     if block.apart is not None and block.apart.disturbed:
         # It expects requests to take as long as beside them, and sees no neighbour afterwards.
         return str(block.apart)
+    return _beside_a_stranger(site, block)
+
+
+def _beside_a_stranger(site: Site, block: BlockResult) -> str | None:
+    """What shows that somebody took of the victim, of what others are at as well."""
     if site.scenario.resource.in_common is None or block.victim_cpu_s is None:
         return None
-    # It need not move any: beside one from the first second, that is what it takes for normal.
+    # Load need not move: beside one from the first second, that is what is taken for normal.
     victim, cost = site.machines[0], site.scenario.resource.cost
     served = site.served[victim.name]
     alone_ns, contended_ns = (

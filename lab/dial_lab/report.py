@@ -43,6 +43,8 @@ class BlockResult:
     neighbour is none there."""
     victim_cpu_s: float | None = None
     """CPU time that the victim's VM used from the start of the quiet phase to the end, s."""
+    stolen: float = 0.0
+    """Part of that time that somebody outside the lab had one of its cores."""
 
 
 def phase_figures(blocks: Sequence[BlockResult], phase: str) -> dict[str, float | int | None]:
@@ -211,6 +213,7 @@ def policy_figures(blocks: Sequence[BlockResult], rho_bg_true: float | None) -> 
             else [round(block.apart.part, 4), round(block.apart.at_first, 4)]
             for block in blocks
         ],
+        "stolen": [round(block.stolen, 4) for block in blocks],
     }
 
 

@@ -97,6 +97,7 @@ class _Block:
     reaction: Reaction | None
     apart: Apart | None
     victim_cpu_s: float | None
+    stolen: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +173,9 @@ def _save(directory: Path, done: Round) -> None:
         done.rate_per_s,
         dict(done.settings),
         {
-            name: _Block(block.phases, block.reaction, block.apart, block.victim_cpu_s)
+            name: _Block(
+                block.phases, block.reaction, block.apart, block.victim_cpu_s, block.stolen
+            )
             for name, block in done.blocks.items()
         },
         done.took_s,
@@ -192,6 +195,7 @@ def _load(directory: Path) -> Round:
             block.reaction,
             block.apart,
             block.victim_cpu_s,
+            block.stolen,
         )
         for name, block in kept.blocks.items()
     }

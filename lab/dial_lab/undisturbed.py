@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from dial.errors import LabUnquiet
+from dial_lab import stolen
+from dial_lab.one_cache import MOST_APART
 from dial_lab.patience import when_quiet
 from dial_lab.report import BlockResult
 
 BLOCK_TRIES = 5
 """Of each of the two kinds: a bound, where that is often so."""
+
+STOLEN_PAUSE_S = 30.0
+"""Whoever took cores' time was seen to stay for three minutes or so; five blocks with pauses last
+longer."""
 
 
 def undisturbed(
@@ -30,17 +37,18 @@ def undisturbed(
     which the policy has no part in either (:mod:`dial_lab.one_cache`).  After one of either kind
     quick cores are waited for too: five blocks at once in slow ones would be five for nothing.
 
-    Nor does one during which the computer had the neighbour's core at another cache than the
-    victim's, which takes the neighbour away, and policies are compared beside one.  But of
-    :data:`BLOCK_TRIES` such blocks the one counts whose neighbour most was there.
+    Nor does one during which the hypervisor took of a core's time (:mod:`dial_lab.stolen`), or the
+    computer had the neighbour's core at another cache than the victim's, which takes the neighbour
+    away, and policies are compared beside one.  But of :data:`BLOCK_TRIES` such blocks the least
+    disturbed one counts: on some computers that is how it always is.
 
     Parameters
     ----------
     run
         Runs it, with its files in the directory that it is given.
     directory
-        For the block that counts.  Those whose neighbour was not there are kept beside it, as
-        ``NAME-apart-1`` and so on; of others nothing is kept.
+        For the block that counts.  Those of which one might count are kept beside it, as
+        ``NAME-disturbed-1`` and so on; of others nothing is kept.
     require_quick_cores
         Raises :class:`dial.errors.LabUnquiet` while somebody outside the lab slows the cores.
     require_alone
@@ -54,8 +62,8 @@ def undisturbed(
         If strangers do not leave, or disturbed :data:`BLOCK_TRIES` blocks.
     """
     beside_strangers = 0
-    apart: list[tuple[float, BlockResult, Path]] = []
-    while len(apart) < BLOCK_TRIES:
+    disturbed: list[tuple[float, BlockResult, Path]] = []
+    while len(disturbed) < BLOCK_TRIES:
         if beside_strangers:
             when_quiet(require_quick_cores, note)
         when_quiet(require_alone, note)
@@ -70,18 +78,29 @@ def undisturbed(
             note(_does_not_count(block, unquiet, beside_strangers))
             shutil.rmtree(directory)
             continue
-        if block.apart is None or not block.apart.much:
+        times, why = _worst(block)
+        if times <= 1.0:
             return block
-        elsewhere = directory.with_name(f"{directory.name}-apart-{len(apart) + 1}")
+        elsewhere = directory.with_name(f"{directory.name}-disturbed-{len(disturbed) + 1}")
         shutil.rmtree(elsewhere, ignore_errors=True)  # of a run before, kept in the same place
         directory.rename(elsewhere)
-        apart.append((block.apart.worst, block, elsewhere))
-        if len(apart) < BLOCK_TRIES:
-            note(_does_not_count(block, block.apart, len(apart)))
-    _, block, where = min(apart, key=lambda each: each[0])
+        disturbed.append((times, block, elsewhere))
+        if len(disturbed) < BLOCK_TRIES:
+            note(_does_not_count(block, why, len(disturbed)))
+            if block.stolen > stolen.MOST_STOLEN:
+                time.sleep(STOLEN_PAUSE_S)
+    _, block, where = min(disturbed, key=lambda each: each[0])
     where.rename(directory)
-    note(f"{block.policy}: {block.apart}; it counts, there was none better")
+    note(f"{block.policy}: {_worst(block)[1]}; it counts, there was none better")
     return block
+
+
+def _worst(block: BlockResult) -> tuple[float, str]:
+    """What disturbed it most: how many times as much as is let pass, and in words."""
+    found = [(block.stolen / stolen.MOST_STOLEN, stolen.in_words(block.stolen))]
+    if block.apart is not None:
+        found.append((block.apart.worst / MOST_APART, str(block.apart)))
+    return max(found)
 
 
 def _require_undisturbed(block: BlockResult) -> None:

@@ -191,6 +191,22 @@ def test_what_is_learnt_on_cores_that_somebody_else_slows_is_learnt_anew(
     assert "for 60% of the time a line took 18 ns and more" in said.notes[1]
 
 
+def test_what_is_learnt_while_cores_are_stolen_is_learnt_anew(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stolen = [0.1, 0.01]
+
+    def run_block(site, tried, *_):
+        (site.memory / tried.name).mkdir(parents=True)
+        return replace(block(tried, site.phases), stolen=stolen.pop(0))
+
+    monkeypatch.setattr(learning, "run_block", run_block)
+    said = Said()
+    learning.learn(REQUEST, SITE, tmp_path / "memory", tmp_path, said)
+    assert stolen == []
+    assert "for 10.0% of the time the hypervisor ran somebody else" in said.notes[1]
+
+
 def test_a_run_whose_controller_could_not_learn_in_quiet_is_none(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

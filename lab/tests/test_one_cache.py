@@ -171,7 +171,7 @@ def test_a_block_whose_neighbour_was_elsewhere_is_run_again_and_kept_beside_it(
         0.0, 0.0
     )
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
-    assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
+    assert (tmp_path / "1-dial-disturbed-1" / "number").read_text() == "0"
     assert len(notes) == 1
     assert "for 40% of the neighbour's time and 30% of its first 5 s" in notes[0]
 
@@ -193,10 +193,10 @@ def test_where_the_cores_stay_apart_the_least_disturbed_block_counts(tmp_path: P
 def test_a_block_of_a_run_before_that_was_kept_in_the_same_place_is_replaced(
     tmp_path: Path,
 ) -> None:
-    (tmp_path / "1-dial-apart-1").mkdir()
-    (tmp_path / "1-dial-apart-1" / "number").write_text("old")
+    (tmp_path / "1-dial-disturbed-1").mkdir()
+    (tmp_path / "1-dial-disturbed-1" / "number").write_text("old")
     undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", nobody, nobody, [].append)
-    assert (tmp_path / "1-dial-apart-1" / "number").read_text() == "0"
+    assert (tmp_path / "1-dial-disturbed-1" / "number").read_text() == "0"
 
 
 class Strangers:

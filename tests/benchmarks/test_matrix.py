@@ -195,6 +195,25 @@ def test_the_page_says_what_is_not_measured() -> None:
     assert shown.count("| not measured |") == 29
 
 
+def test_the_page_says_of_each_cell_when_and_where_and_of_which_commit_it_was_measured() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    one, other = Cell("cpu", 0.5, 0.5), Cell("net", 0.5, 0.5)
+    cells = {str(cell): measured(cell, {"leastconn": 30.0, "dial": 20.0}) for cell in (one, other)}
+    cells[str(other)] |= {
+        "machine": {"cores": 4, "kernel": "6.1", "cpu": "another"},
+        "commit": "ba9876543210",
+        "at": "2026-11-24T10:00:00Z",
+        "repeats": 12,
+    }
+    shown = with_figures(text, cells)
+    assert (
+        "From 2026-11-22 to 2026-11-24, 20 minutes in all, on 2 cores of some and 4 cores of "
+        "another (Linux 6.1)." in shown
+    )
+    assert " | 5 | 2026-11-22 | 0123456789ab | some |\n" in shown
+    assert " | 12 | 2026-11-24 | ba9876543210 | another |\n" in shown
+
+
 def test_the_page_shows_the_results_that_are_kept() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert with_figures(text, load(RESULTS)) == text
