@@ -16,7 +16,7 @@
     Whether what a cause was named by still shows.
 """
 
-from dial.classifier.baseline import QuietBaseline
+from dial.classifier.baseline import WAIT_VARIES, QuietBaseline
 from dial.classifier.features import FEATURES, Features, FeaturesOfOne, features_of
 from dial.classifier.metrics import Metrics
 from dial.classifier.symptom import Symptom, symptom_of
@@ -24,6 +24,7 @@ from dial.classifier.tree import Branch, Leaf, Path, Tree, classify, leaf
 
 __all__ = [
     "FEATURES",
+    "WAIT_VARIES",
     "Branch",
     "Features",
     "FeaturesOfOne",

@@ -181,8 +181,8 @@ class Features(Mapping[str, Floats]):
 
         The second is the relative standard deviation that a sample's has in quiet times.
         """
-        mean, mean_square = self.expected("cpu_wait"), self.expected("cpu_wait_squared")
-        quiet, sd = 1.0 + mean, np.sqrt(np.maximum(mean_square - mean**2, 0.0))
+        mean, sd = self._baseline.wait()
+        quiet = 1.0 + mean
         return (1.0 + self._now["cpu_wait"]) / quiet, sd / quiet
 
     def _lost(self, name: str) -> Floats:

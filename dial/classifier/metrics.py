@@ -78,6 +78,8 @@ class Metrics:
 
     Attributes
     ----------
+    requests
+        (n,) requests of the interval.
     served_per_s
         (n,) requests served; those that arrived where it is not known.
     """
@@ -88,6 +90,7 @@ class Metrics:
         self._windows = windows
         self._samples = samples
         self._rho_fg = rho_fg
+        self.requests = windows["requests"]
         served_per_s = windows["served_per_s"]
         self.served_per_s = np.where(np.isnan(served_per_s), windows["rate_per_s"], served_per_s)
 

@@ -54,7 +54,7 @@ def judge(
     known, signal = _detect(policy, backends.known, looks, contended, learn=quiet)
     history = known.history.then(looks.read)
     groups = ControlGroups(names, _witnesses(policy, known, history))
-    short = _cpu_witnesses(policy, looks, groups, where=~contended)
+    short = _cpu_witnesses(policy, known, looks, groups, where=~contended)
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
@@ -191,14 +191,18 @@ def _with_usual_load(known: Known, rho_fg: Floats, where: Bools) -> Floats:
     return np.where(where & (usual > rho_fg), usual, rho_fg)
 
 
-def _cpu_witnesses(policy: Policy, looks: Looks, groups: ControlGroups, where: Bools) -> Bools:
+def _cpu_witnesses(
+    policy: Policy, known: Known, looks: Looks, groups: ControlGroups, where: Bools
+) -> Bools:
     """Whose CPU surely gives less than usual, and less than its siblings', (n,).
 
     By the CPU time of a request, which a neighbour in the cache makes more, or by the time that it
     is waited for, where one takes the CPU itself.  Both show at once what T_x shows seconds later
     where there is little load: CPU times of 1.5 times the usual left T90 within what is expected
-    at most for 6 s, 28 ms where it had been 17.  It is reason to ask, not to move load: that takes
-    T_x (:func:`engage`); and to go on learning, for requests may be dearer for good.
+    at most for 6 s, 28 ms where it had been 17.  Few requests are as quick as ever now and then,
+    so that it is asked of all intervals since the backend was calm as well.  It is reason to ask,
+    not to move load: that takes T_x (:func:`engage`); and to go on learning, for requests may be
+    dearer for good.
     """
     found = np.zeros(where.size, np.bool_)
     if policy.strategies.detect == "band":
@@ -209,8 +213,9 @@ def _cpu_witnesses(policy: Policy, looks: Looks, groups: ControlGroups, where: B
         (looks.read.wait, groups.by_cpu_wait),
     ):
         rows = np.flatnonzero(where & (rho_bg >= least))
-        for intervals in _SHORT_INTERVALS:
-            compared = beside(rows, np.full(rows.size, intervals))
+        since_calm = known.uneasy_intervals[rows] + 1
+        for intervals in (*(np.full(rows.size, few) for few in _SHORT_INTERVALS), since_calm):
+            compared = beside(rows, intervals)
             surely = (not isinstance(one, NoData) and one.exceeds(least) for one in compared)
             found[rows] |= np.fromiter(surely, np.bool_, rows.size)
     return found

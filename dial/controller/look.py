@@ -16,7 +16,7 @@ from itertools import repeat
 
 import numpy as np
 
-from dial.classifier import Features, FeaturesOfOne, Metrics, QuietBaseline, own
+from dial.classifier import WAIT_VARIES, Features, FeaturesOfOne, Metrics, QuietBaseline, own
 from dial.columns import Bools, Floats, Ints
 from dial.controller.history import Read
 from dial.controller.noise import rate_deviation
@@ -41,11 +41,6 @@ _DRAINS = 1.25
 """With 25 requests a second that is chance in one of ten intervals, which then are not read; beside
 a backlog that load has left it is 1.5 to 5."""
 
-
-_WAIT_VARIES = 0.6
-"""Of the time that a request uses the CPU and waits for it, relative to the mean; a sample's mean
-varies less by the root of its requests.  In the lab's quiet times it was 0.53 of 58 requests
-(exponential costs, a quota of 3 ms in 10)."""
 
 _MOST_WITHOUT_LOAD = 0.5
 """Of the CPU time at the usual load, what does not depend on it (the kernel's, an agent's): as much
@@ -283,7 +278,7 @@ def _by_cpu_wait(
     # A sample that is longer than the interval is in the next one's too, and counts as its part.
     overlap = np.fmax(seen.samples["interval_s"] / interval_s, 1.0)
     requests = np.maximum(seen.windows["requests"], 1.0)
-    sd = np.fmax(quiet_sd * np.sqrt(overlap), _WAIT_VARIES / np.sqrt(requests))
+    sd = np.fmax(quiet_sd * np.sqrt(overlap), WAIT_VARIES / np.sqrt(requests))
     left = np.where(heard & (ratio > 0.0), 1.0 / ratio, np.nan)
     return 1.0 - left, left * sd
 
