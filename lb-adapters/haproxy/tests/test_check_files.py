@@ -244,6 +244,17 @@ def test_rules_for_other_servers_are_made_anew(names):
     assert warnings(findings_of(new)) == []
 
 
+def test_a_rule_that_ran_into_another_line_is_changed_once():
+    whole = with_rules(["s1", "s2"], f"{TEXT}    balance leastconn\n")
+    joined = whole.replace("leastconn\n    http-request", "leastconnhttp-request")
+    findings = findings_of(joined)
+    assert len(errors(findings)) == 1
+    wrong = Severity.ERROR, Severity.WARNING
+    new = mended(joined, [f for f in findings if f.severity in wrong])
+    assert sorted(new.splitlines()) == sorted(whole.splitlines())
+    assert errors(findings_of(new)) == warnings(findings_of(new)) == []
+
+
 def test_rules_are_recommended_with_their_lines_and_not_put_in():
     text = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}    balance leastconn\n"
     (note,) = [f for f in findings_of(text) if SOONER_STILL in f.what]

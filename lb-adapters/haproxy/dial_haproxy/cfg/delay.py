@@ -40,6 +40,8 @@ at once.  With one of three servers not there, and three retries, requests took 
 and none with a 1 (HAProxy 2.6 and 3.4, roundrobin and leastconn)."""
 
 _OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|weight|queue|delay|server)\b")
+_OF_RULES = ("http-request", "http-after-response", "use-server")
+"""What rules are made of: a line of another kind that names their variables is somebody else's."""
 
 
 def check_rules(config: Config, section: Section) -> Iterator[Finding]:
@@ -54,7 +56,7 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
         if max(1, backups) < len(names) <= MOST_SERVERS and _are_free_to_choose(section, active):
             yield from _recommended(section, active, wanted)
         return
-    present = [line for line in section.lines if _OURS.search(line.statement)]
+    present = [line for line in section.own(*_OF_RULES) if _OURS.search(line.statement)]
     in_global = [
         line
         for line in config.in_global("set-var")
