@@ -18,9 +18,9 @@ varies less by the root of its requests.  In the lab's quiet times it was 0.53 o
 
 _MOST_DEVIATIONS = 3.0
 """As the detector's (:mod:`dial.detector.cusum`), of the time that the CPU is waited for.  T_x of a
-few requests is as ever in one interval of two beside a neighbour, and what is learnt of that one
-decides how sure the next ones are: in a recorded block one interval made that error 0.22 of 0.07,
-and load never moved (decision 60)."""
+few requests is as ever in one interval of two beside a neighbour, and what is learnt of those
+decides how sure the next ones are: in a recorded block four made that error 0.22 of 0.07, and load
+never moved (decision 60)."""
 
 _TRUSTED_INTERVALS = 6.0
 """As the detector's: until then nothing counts as far out."""
