@@ -124,7 +124,7 @@ class QuietBaseline(Columns):
         fade = 1.0 - 1.0 / memory_intervals
         explained = np.array([now[name] for name in LINES]).T
         others = np.array([now[name] for name in MEANS]).T
-        others[:, _WAIT] = self._bounded_wait(now)
+        others[:, _WAIT] = self._bounded_wait(others[:, _WAIT], now.requests)
         others[:, _WAIT_SQUARED] = others[:, _WAIT] ** 2
         n = now.served_per_s[:, None]
         known = where[:, None] & ~np.isnan(others)
@@ -135,10 +135,10 @@ class QuietBaseline(Columns):
             self.means.learn(others, fade, known),
         )
 
-    def _bounded_wait(self, now: Metrics) -> Floats:
+    def _bounded_wait(self, waited: Floats, requests: Floats) -> Floats:
         """(n,) what is learnt of the time waited for the CPU: what is far out counts as less."""
-        waited, (mean, sd) = now["cpu_wait"], self.wait()
-        varies = WAIT_VARIES / np.sqrt(np.maximum(now.requests, 1.0))
+        mean, sd = self.wait()
+        varies = WAIT_VARIES / np.sqrt(np.maximum(requests, 1.0))
         most = mean + _MOST_DEVIATIONS * np.fmax(sd, varies * (1.0 + mean))
         far = (waited > most) & (self.means.weight[:, _WAIT] >= _TRUSTED_INTERVALS)
         return np.where(far, most, waited)

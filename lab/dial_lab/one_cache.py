@@ -174,6 +174,21 @@ class Watch:
         ways = [(float(at_s), float(ns)) for at_s, ns in map(str.split, lines)]
         return apart(ways, begin_s, end_s)
 
+    def require_quick(self, begin_s: float, end_s: float) -> Apart:
+        """See :attr:`Apart.disturbed`; what was found is returned.
+
+        Raises
+        ------
+        LabUnquiet
+            If the cores were slow too long between two moments of :func:`time.monotonic`.
+        LabError
+            As :meth:`apart`.
+        """
+        found = self.apart(begin_s, end_s)
+        if found.disturbed:
+            raise LabUnquiet(f"llc: {found}")
+        return found
+
     def require_together(self, begin_s: float, end_s: float) -> None:
         """See :attr:`Apart.much` and :attr:`Apart.disturbed`.
 
@@ -184,9 +199,7 @@ class Watch:
         LabError
             As :meth:`apart`.
         """
-        found = self.apart(begin_s, end_s)
-        if found.disturbed:
-            raise LabUnquiet(f"llc: {found}")
+        found = self.require_quick(begin_s, end_s)
         if found.much:
             raise LabUnquiet(f"llc: {found}; {MOST_APART:.0%} of each are let pass")
 
@@ -236,6 +249,4 @@ def require_quick(resource: Resource, machine: Machine) -> None:
         begin_s = time.monotonic()
         time.sleep(LOOK_S)
         children.check()
-        found = watch.apart(begin_s, time.monotonic())
-    if found.disturbed:
-        raise LabUnquiet(f"{resource.name}: {found}")
+        watch.require_quick(begin_s, time.monotonic())

@@ -81,16 +81,20 @@ def differences(recorded: object, decided: object, where: str) -> list[str]:
     return [] if recorded == decided else [f"{where}: {recorded!r} is now {decided!r}"]
 
 
+def unpacked(packed: Path, path: Path):
+    """A recording, written to a path, with the policy and the state that it begins with."""
+    path.write_bytes(lzma.decompress(packed.read_bytes()))
+    recording = Recording(path)
+    return recording, Policy.of(recording.header.policy), recording.header.state
+
+
 def test_there_are_recordings():
     assert RECORDINGS
 
 
 @pytest.mark.parametrize("packed", RECORDINGS, ids=lambda path: path.name.split(".")[0])
 def test_decisions_are_those_that_were_recorded(packed, tmp_path):
-    path = tmp_path / "recording.jsonl"
-    path.write_bytes(lzma.decompress(packed.read_bytes()))
-    recording = Recording(path)
-    policy, state = Policy.of(recording.header.policy), recording.header.state
+    recording, policy, state = unpacked(packed, tmp_path / "recording.jsonl")
     for tick in recording.ticks():
         state, plan = step(policy, state, tick.observation)
         assert differences(tick.plan, plan, f"tick {plan.tick}") == []
@@ -101,10 +105,7 @@ def test_load_leaves_a_neighbour_on_the_cpu_though_few_requests_are_as_quick_as_
     number, tmp_path
 ):
     packed = next(path for path in RECORDINGS if path.name.startswith(f"few-requests-{number}"))
-    path = tmp_path / "recording.jsonl"
-    path.write_bytes(lzma.decompress(packed.read_bytes()))
-    recording = Recording(path)
-    policy, state = Policy.of(recording.header.policy), recording.header.state
+    recording, policy, state = unpacked(packed, tmp_path / "recording.jsonl")
     moved, quick_since_slow = [], False
     was_slow = False
     for tick in recording.ticks():
@@ -123,9 +124,7 @@ def record_anew() -> None:
     """Write down what is decided now of the same observations."""
     for packed in RECORDINGS:
         path = packed.with_suffix("")
-        path.write_bytes(lzma.decompress(packed.read_bytes()))
-        recording = Recording(path)
-        policy, state = Policy.of(recording.header.policy), recording.header.state
+        recording, policy, state = unpacked(packed, path)
         anew = RecordSettings(path=path.with_suffix(".anew"), max_mib=1024)
         recorder = Recorder(anew, recording.header.policy)
         for tick in recording.ticks():
