@@ -151,7 +151,8 @@ def _by_and_by(case: _Case) -> tuple[Finding, Contention | None]:
     agrees = case.agreeing(case.siblings.by_rate(case.look.row))
     far = _far_slower(case, agrees)
     by_cpu = case.siblings.by_cpu(case.look.row, found.cause)
-    surely = by_cpu is not None and by_cpu.exceeds(least, alone=True)
+    # Its class agrees where the CPU is accused; what the cache is accused by makes that class.
+    surely = by_cpu is not None and by_cpu.exceeds(least, alone=found.cause is Cause.LLC)
     cpu_agrees = by_cpu is not None and _cpu_agrees(case, by_cpu, surely=surely)
     # What is measured inside the VM need not look the same twice.
     settled = found.cause.is_own_doing or _looks_the_same(case, surely=surely)

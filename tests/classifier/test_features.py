@@ -235,17 +235,17 @@ def waiting(cores):
     return window(), replace(QUIET, run_queue_wait_cores=cores)
 
 
-def test_a_wait_that_is_far_out_is_learnt_as_three_deviations():
+def test_a_wait_that_is_far_out_is_learnt_as_one_and_a_half_deviations():
     known = learnt(*map(waiting, [0.1, 0.3] * 5))
     mean, sd = (one.item() for one in known.wait())
     assert sd > 0.06 * (1.0 + mean)  # of 100 requests, by chance
-    assert learn(known, waiting(5.0)).wait()[0].item() == pytest.approx(mean + 3.0 * sd / 11.0)
+    assert learn(known, waiting(5.0)).wait()[0].item() == pytest.approx(mean + 1.5 * sd / 11.0)
 
 
 def test_where_waits_never_varied_one_is_far_out_by_what_chance_makes_of_its_requests():
     known = learnt(*[waiting(0.1)] * 10)
     mean = known.wait()[0].item()
-    most = mean + 3.0 * 0.06 * (1.0 + mean)
+    most = mean + 1.5 * 0.06 * (1.0 + mean)
     assert learn(known, waiting(5.0)).wait()[0].item() == pytest.approx((10.0 * mean + most) / 11.0)
 
 

@@ -32,12 +32,13 @@ format 1.
     (Recorded anew when three witnesses named it in the interval in which two moved load.)
 ``few-requests-*``
     The same at a quarter of the load, 27 requests a second, as far as load moves: never, until
-    waits for the CPU that are far out were learnt as less.
+    waits for the CPU that are far out were learnt as less, and of 11 as one and a half deviations.
 
 Two of the simulated ones were recorded anew for that, in which only what is said changed, and
 ``service-31``, in which a backend has a neighbour on its CPU, and later one in the cache as well:
 it is named for the former now, whose waits had become usual until then.  In ``own-doing-57`` two
-intervals are asked about.
+intervals are asked about.  When that was one and a half deviations only what is said changed, but
+for ``few-requests-*``, which end sooner.
 
 A decision that is to be another one from now on is a reason to record anew:
 ``python tests/controller/test_decisions.py``.
@@ -100,11 +101,11 @@ def test_decisions_are_those_that_were_recorded(packed, tmp_path):
         assert differences(tick.plan, plan, f"tick {plan.tick}") == []
 
 
-@pytest.mark.parametrize("number", [2, 3])
+@pytest.mark.parametrize("number", [2, 3, 11])
 def test_load_leaves_a_neighbour_on_the_cpu_though_few_requests_are_as_quick_as_ever_in_between(
     number, tmp_path
 ):
-    packed = next(path for path in RECORDINGS if path.name.startswith(f"few-requests-{number}"))
+    packed = next(path for path in RECORDINGS if path.name.startswith(f"few-requests-{number}."))
     recording, policy, state = unpacked(packed, tmp_path / "recording.jsonl")
     moved, quick_since_slow = [], False
     was_slow = False
