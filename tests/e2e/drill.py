@@ -194,10 +194,7 @@ class Drill(Stack):
         """As a service manager does when it has died; returns when it is ready."""
         assert self.controller.process is not None
         await self.controller.process.wait()
-        before = self.controller._client
         await self.controller.start()
-        if before is not None:
-            await before.aclose()
         await until(self.controller.ready, "the controller is ready again")
 
     async def mitigate(self) -> dict[str, int]:

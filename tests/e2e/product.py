@@ -57,6 +57,7 @@ class Controller:
         self.url = ""
         self._errors = config.with_suffix(".log")
         self._client: httpx.AsyncClient | None = None
+        self._asked: set[asyncio.Task[httpx.Response]] = set()
         self.process: asyncio.subprocess.Process | None = None
 
     def log(self) -> str:
@@ -77,12 +78,13 @@ class Controller:
 
         found = await until(port, "the controller says its port")
         self.url = f"http://127.0.0.1:{found[1]}"
+        before = self._client
         self._client = httpx.AsyncClient(base_url=self.url, trust_env=False)
+        await self._close(before)
 
     async def stop(self) -> int | None:
         """SIGTERM, if it still runs; its exit code."""
-        if self._client is not None:
-            await self._client.aclose()
+        await self._close(self._client)
         if self.process is None:
             return None
         with suppress(ProcessLookupError):
@@ -90,9 +92,26 @@ class Controller:
         async with asyncio.timeout(WITHIN_S):
             return await self.process.wait()
 
-    async def get(self, path: str) -> httpx.Response:
+    async def _ask(self, method: str, path: str, **given: Any) -> httpx.Response:
+        """Any request; seen through though who asks is cancelled.
+
+        A client that is closed while one of its requests connects leaves that socket open.
+        """
         assert self._client is not None
-        return await self._client.get(path)
+        request = asyncio.create_task(self._client.request(method, path, **given))
+        self._asked.add(request)
+        request.add_done_callback(self._asked.discard)
+        return await asyncio.shield(request)
+
+    async def _close(self, client: httpx.AsyncClient | None) -> None:
+        """Close what there is, when all that was asked is answered."""
+        while self._asked:
+            await asyncio.gather(*self._asked, return_exceptions=True)
+        if client is not None:
+            await client.aclose()
+
+    async def get(self, path: str) -> httpx.Response:
+        return await self._ask("GET", path)
 
     async def ready(self) -> bool:
         return (await self.get("/readyz")).status_code == 200
@@ -124,9 +143,8 @@ class Controller:
 
     async def post(self, body: bytes, token: str = TOKEN) -> httpx.Response:
         """Post as an agent does."""
-        assert self._client is not None
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        return await self._client.post("/v1/samples", content=body, headers=headers)
+        return await self._ask("POST", "/v1/samples", content=body, headers=headers)
 
 
 def sample(backend: str, *, denied: bool, at_s: float | None = None, **metrics: float) -> bytes:
