@@ -93,7 +93,7 @@ class Controller:
             return await self.process.wait()
 
     async def _ask(self, method: str, path: str, **given: Any) -> httpx.Response:
-        """Any request; seen through though who asks is cancelled.
+        """Any request, remembered while it is on its way.
 
         A client that is closed while one of its requests connects leaves that socket open.
         """
@@ -101,10 +101,10 @@ class Controller:
         request = asyncio.create_task(self._client.request(method, path, **given))
         self._asked.add(request)
         request.add_done_callback(self._asked.discard)
-        return await asyncio.shield(request)
+        return await request
 
     async def _close(self, client: httpx.AsyncClient | None) -> None:
-        """Close what there is, when all that was asked is answered."""
+        """Close what there is, when nothing that was asked is on its way."""
         while self._asked:
             await asyncio.gather(*self._asked, return_exceptions=True)
         if client is not None:
