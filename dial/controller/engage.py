@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dial.classifier import Symptom, own, symptom_of
-from dial.controller.agreement import agreement
+from dial.controller.agreement import agreement, waits_for_cpu
 from dial.controller.classify import shown_by_log
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look
@@ -101,7 +101,8 @@ def engage(
     that is sure, or one that is measured inside the VM.  What is expected is exceeded by chance or
     by load of one's own as well, and then the class is whatever the noise of that interval looks
     like; it rarely looks the same twice.  One interval is enough where all that can tell of it says
-    the same (:mod:`dial.controller.agreement`), but not for what may have come back.
+    the same, or the CPU is waited for so much that there is no doubt of it
+    (:mod:`dial.controller.agreement`), but not for what may have come back.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
     much.  Where all are slow alike there is nobody to move load to, and no neighbour either:
@@ -137,7 +138,7 @@ def _at_once(case: _Case) -> tuple[Finding, Contention] | None:
         return None
     if isinstance(found.rho_bg, NoData) or found.rho_bg.value < case.least:
         return None
-    agreed = agreement(case.policy, case.look, found.cause, case.beside, case.siblings)
+    agreed = agreement(case.policy, case.look, found, case.beside, case.siblings)
     if agreed is None:
         return None
     rho_bg = RhoBg(agreed.rho_bg.mean, max(agreed.rho_bg.sd, found.rho_bg.sd))
@@ -267,12 +268,15 @@ def _cpu_agrees(case: _Case, by_cpu: Comparison, *, surely: bool) -> bool:
 
     The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
     the CPU is waited for, or surely makes requests dearer, they take that much longer, if it is
-    they that wait: T_x has but to say so.
+    they that wait: T_x has but to say so, or beside a CPU that is waited for without a doubt not to
+    speak against it.
     """
     if case.found.cause is Cause.LLC and case.agreeing(by_cpu.excess) is not None:
         return True
     by_t_x = case.beside.excess
-    return surely and by_t_x.mean >= max(case.least, by_t_x.sd)
+    if surely and by_t_x.mean >= max(case.least, by_t_x.sd):
+        return True
+    return waits_for_cpu(case.policy, case.found, case.beside, by_cpu)
 
 
 def _far_slower(case: _Case, agrees: RhoBg | None) -> bool:

@@ -33,7 +33,7 @@ from dial.estimator import (
     utilisation,
     why_no_utilisation,
 )
-from dial.queueing import MM1, Number, TailCurve
+from dial.queueing import MM1, RHO_MAX, Number, TailCurve
 from dial.seen import Seen
 from dial.types import BackendObservation, Cause, Measured, NoData, Observation
 
@@ -217,7 +217,9 @@ def look_at(
         windows["t_x_requests"],
         np.where(heard, _surely_dearer(features["cpu_time_ratio"], part_shifted), np.nan),
         windows["requests"],
-        *_by_cpu_wait(features, seen, observation.interval_s, heard),
+        *_by_cpu_wait(
+            features, seen, observation.interval_s, heard, _for_its_load(used, known.curve)
+        ),
         *_by_rate(policy, known, given),
     )
     return Looks(
@@ -267,14 +269,31 @@ def _by_rate(policy: Policy, known: Known, given: PassedOver | NoData) -> tuple[
     return given.rho_bg(quiet, rate_deviation(known.rates, given.sd, given.requests))
 
 
+def _for_its_load(used: Floats, curve: QuietCurve) -> Floats:
+    """(n,) by how much a backend's CPU serves longer for the load that is the backend's own.
+
+    By 1 / (1 - rho), as queues have it, over what it is at the usual load; with less than that, or
+    where it is not known, 1.
+
+    Parameters
+    ----------
+    used : (n,) its own utilisation in the time that the agent's sample is of.
+    curve : of its quiet past.
+    """
+    now, usual = np.minimum(used, RHO_MAX), curve.usual_rho_fg()
+    return np.fmax((1.0 - usual) / (1.0 - now), 1.0)
+
+
 def _by_cpu_wait(
-    features: Features, seen: Seen, interval_s: float, heard: Bools
+    features: Features, seen: Seen, interval_s: float, heard: Bools, for_its_load: Floats
 ) -> tuple[Floats, Floats]:
     """rho_bg by the CPU time waited for, and its error; NaN where it is not ``heard``.
 
-    Who takes a part of the CPU makes that which is left take 1 / (1 - rho_bg) times as long.
+    Who takes a part of the CPU makes that which is left take 1 / (1 - rho_bg) times as long, and
+    more load of one's own than usual explains a part of that.
     """
     ratio, quiet_sd = features.cpu_wait_ratio()
+    ratio = ratio / for_its_load
     # A sample that is longer than the interval is in the next one's too, and counts as its part.
     overlap = np.fmax(seen.samples["interval_s"] / interval_s, 1.0)
     requests = np.maximum(seen.windows["requests"], 1.0)

@@ -49,7 +49,9 @@ Formula
 
     This is asked of T_x, and where the cache is accused also of the CPU time of a request: that
     is much the surer witness against heavier requests.  Where the CPU itself is accused it is asked
-    of the time that it is waited for, which with few requests says more than T_x.
+    of the time that it is waited for, which with few requests says more than T_x.  What siblings
+    wait for is as ever in most intervals, so that all that are remembered say it, and the newest
+    only whether all wait for more: of one interval theirs is as unsure as the backend's own.
 
 Regimes
     two victims of three
@@ -143,6 +145,15 @@ class Comparison:
         mean = self.own.mean - max(0.0, self.siblings.mean)
         return RhoBg(mean, math.hypot(self.own.sd, self.siblings.sd))
 
+    def beside(self, anyway: RhoBg) -> Comparison:
+        """The same beside what siblings show over more intervals, where that is surer.
+
+        What they all suffer at the moment counts none the less: the larger of the two does.
+        """
+        if anyway.sd >= self.siblings.sd:
+            return self
+        return replace(self, siblings=RhoBg(max(self.siblings.mean, anyway.mean), anyway.sd))
+
     @property
     def shared(self) -> bool:
         """Whether the siblings suffer half of what it suffers, or more."""
@@ -204,8 +215,15 @@ class ControlGroups:
         return self._compare(rows, intervals, history, scattered=True)
 
     def by_cpu_wait(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
-        """The same by the CPU time waited for."""
-        return self._compare(rows, intervals, self._witnesses.by_cpu_wait(self._groups(rows)))
+        """The same by the CPU time waited for, beside what the siblings wait for anyway."""
+        if not rows.size:
+            return []
+        history = self._witnesses.by_cpu_wait(self._groups(rows))
+        anyway = fading.lower_medians(*fading.means(history.of(slice(1, None))))
+        return [
+            one if isinstance(one, NoData) or usual is None else one.beside(usual)
+            for one, usual in zip(self._compare(rows, intervals, history), anyway, strict=True)
+        ]
 
     def by_rate(self, rows: Ints, intervals: Ints) -> list[RhoBg | NoData]:
         """What the balancer's choice speaks for: means over so many intervals, or why not."""

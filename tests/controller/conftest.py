@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pytest
 
+from dial.controller import look
 from dial.controller.policy import Policy, PolicySource
 from dial.controller.state import State
 from dial.controller.step import step
@@ -115,7 +118,7 @@ class Service:
                 cpu_usr_cores=0.8 * used_cores + 0.3 * (others or 0.0) + self.idle_cores,
                 cpu_sys_cores=0.2 * used_cores,
                 cpu_capacity_cores=0.3,
-                run_queue_wait_cores=0.15 * used_cores + taken,
+                run_queue_wait_cores=used_cores * (1.15 / (1.0 - taken) - 1.0),
                 throttled_fraction=0.0,
                 **{metric: value for metric, value in told.items() if value is not None},
             )
@@ -172,6 +175,19 @@ class Service:
         """The balancer loses all weights that are not in its configuration."""
         self.epoch += "'"
         self.weights = dict(self.configured)
+
+
+@pytest.fixture
+def wait_says_nothing(monkeypatch):
+    """The wait for the CPU says nothing but the cause.
+
+    In the simulated service it is far surer than any other witness, and enough after one interval.
+    """
+
+    def nothing(features, seen, interval_s, heard, for_its_load):
+        return np.full((2, heard.size), math.nan)
+
+    monkeypatch.setattr(look, "_by_cpu_wait", nothing)
 
 
 def source(**guards: float) -> PolicySource:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from dial.controller.agreement import Agreement, agreement
+from dial.controller.finding import Finding
 from dial.controller.noise import Noise
 from dial.controller.passed_over import SHIFTED
 from dial.controller.policy import Policy
@@ -35,6 +36,7 @@ class Said:
     cost_noise: float = 1.0
     intervals: float = 60.0
     shifted: bool = False
+    rho_bg: RhoBg | NoData = HALF
     now: dict[str, float] = field(default_factory=dict)
 
     def by_cpu(self, row, cause):
@@ -72,7 +74,8 @@ def found(policy_source):
 
     def ask(cause: Cause = Cause.CPU, **said: object) -> Agreement | None:
         what = Said(**said)
-        return agreement(policy, what.look(), cause, Comparison(what.t_x, what.siblings), what)
+        beside = Comparison(what.t_x, what.siblings)
+        return agreement(policy, what.look(), Finding(cause, what.rho_bg), beside, what)
 
     return ask
 
@@ -101,7 +104,7 @@ def test_each_of_them_has_to_say_so(found, who, says):
 @pytest.mark.parametrize("who", ["t_x", "rate", "cpu"])
 def test_one_that_is_very_sure_does_not_speak_for_all(found, who):
     doubting = {one: RhoBg(0.5, 0.28) for one in ("t_x", "rate", "cpu")}  # 1.8 each
-    assert found(**doubting | {who: RhoBg(0.5, 0.01)}) is None
+    assert found(Cause.LLC, **doubting | {who: RhoBg(0.5, 0.01)}) is None
     believing = {one: RhoBg(0.5, 0.24) for one in ("t_x", "rate", "cpu")}  # 2.1 each
     assert found(**believing) is None
     assert found(**believing | {who: RhoBg(0.5, 0.01)}) is not None
@@ -140,7 +143,7 @@ def test_what_the_balancers_choice_said_before_load_was_shifted_is_not_heard(fou
 def test_the_two_have_to_be_as_sure_as_three(found, who):
     assert while_shifted(found, **{who: RhoBg(0.5, 0.19)}) is None  # 2.6
     doubting = {one: RhoBg(0.5, 0.01) for one in ("t_x", "cpu")} | {who: RhoBg(0.5, 0.18)}
-    assert while_shifted(found, **doubting) is None  # 2.78 and 3.5: 4.47
+    assert while_shifted(found, cause=Cause.LLC, **doubting) is None  # 2.78 and 3.5: 4.47
 
 
 @pytest.mark.parametrize("who", ["t_x_ms", "wait"])
@@ -184,3 +187,48 @@ def test_where_costs_vary_much_one_heavy_request_would_show_by_all_three(found):
 def test_how_much_costs_vary_has_to_be_known(found):
     assert found(intervals=16.0) is not None
     assert found(intervals=14.0) is None
+
+
+NO_DOUBT = {"cpu": RhoBg(0.4, 0.1), "t_x": RhoBg(0.1, 0.15), "rate": NoData("by weight alone")}
+"""The CPU is waited for by four standard errors; T_x says little."""
+
+
+def test_a_cpu_that_is_waited_for_without_a_doubt_is_enough(found):
+    agreed = found(**NO_DOUBT)
+    assert agreed == Agreement(HALF, RhoBg(0.4, 0.1))
+    assert agreed.rho_bg.mean == pytest.approx(0.45)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"cpu": RhoBg(0.39, 0.1)},
+        {"cpu": RhoBg(0.19, 0.01)},
+        {"t_x": RhoBg(0.0, 0.3)},
+        {"t_x": RhoBg(0.1, 0.09)},
+        {"rho_bg": RhoBg(0.81, 0.2)},
+        {"rho_bg": NoData("20 are needed")},
+        {"now": {"wait": 0.19}},
+        {"now": {"wait": math.nan}},
+        {"cost_noise": 1.6},
+        {"intervals": 14.0},
+    ],
+    ids=[
+        "not-sure",
+        "too-little",
+        "no-slower",
+        "surely-hardly-slower",
+        "by-less-than-half-of-it",
+        "no-t-x",
+        "not-now",
+        "not-heard-now",
+        "costs-vary",
+        "costs-are-not-known",
+    ],
+)
+def test_a_wait_for_the_cpu_is_not_enough(found, said):
+    assert found(**NO_DOUBT | said) is None
+
+
+def test_dearer_requests_without_a_doubt_are_not_enough(found):
+    assert found(Cause.LLC, **NO_DOUBT) is None

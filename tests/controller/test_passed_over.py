@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dial.controller import look
 from dial.controller.passed_over import PassedOver, passed_over
 from dial.controller.state import Release
 from dial.controller.step import step
@@ -33,17 +32,8 @@ def run(service, ticks):
 
 
 @pytest.fixture
-def after_quiet(make_service, monkeypatch):
-    """Makes a service whose quiet past is known.
-
-    Of two witnesses: the wait for the CPU, which in the simulated service is far surer than any,
-    says nothing but the cause.
-    """
-
-    def nothing(features, seen, interval_s, heard):
-        return np.full((2, heard.size), math.nan)
-
-    monkeypatch.setattr(look, "_by_cpu_wait", nothing)
+def after_quiet(make_service, wait_says_nothing):
+    """Makes a service whose quiet past is known, of two witnesses."""
 
     def make(meaning, **options):
         service = make_service(meaning=meaning, arrival_per_s=120.0, **options)
@@ -162,6 +152,12 @@ def test_half_an_interval_speaks_less_loudly_than_a_whole_one(after_quiet):
     assert 0.0 < evidence(1.0) < evidence(2.0)
 
 
+def gone_lately(service):
+    """A neighbour of the first backend is held to have gone in the last tick."""
+    gone = replace(service.state.backends, releases={"s1": Release(service.tick, returns=0)})
+    service.state = replace(service.state, backends=gone)
+
+
 def again(service):
     """Plans of a second suspicious interval, by agents' newer samples and by the ones before."""
     first = service.observe()
@@ -188,10 +184,11 @@ def test_the_same_sample_of_an_agent_does_not_name_a_cause_twice(after_quiet):
 
 
 def test_the_same_sample_names_it_twice_where_the_cpu_is_surely_waited_for(make_service):
-    """It says so by more than T_x, which is slow again."""
+    """It says so by more than T_x, which is slow again; and once, if it was not there lately."""
     service = make_service(meaning=LEASTCONN, arrival_per_s=120.0)
     assert set(run(service, 21)) == {Action.HOLD}
     service.rho_bg["s1"], service.given["s1"] = 0.4, 0.85
+    gone_lately(service)
     for plan in again(service):
         assert plan.action is Action.SHIFT
         assert plan.backends[0].verdict.cause is Cause.CPU
@@ -218,9 +215,8 @@ def test_one_interval_is_enough_where_all_three_witnesses_say_the_same(busy):
     assert plan.weights["s1"] < 0.8 * plan.weights["s2"]
 
 
-def test_one_interval_is_not_enough_where_the_balancer_chooses_by_weight_alone(make_service):
-    service = make_service(arrival_per_s=120.0)
-    assert set(run(service, 21)) == {Action.HOLD}
+def test_one_interval_is_not_enough_where_the_balancer_chooses_by_weight_alone(after_quiet):
+    service = after_quiet(ROUND_ROBIN)
     service.rho_bg["s1"] = 0.45
     assert run(service, 1) == [Action.HOLD]
 
@@ -228,8 +224,7 @@ def test_one_interval_is_not_enough_where_the_balancer_chooses_by_weight_alone(m
 def test_one_interval_is_not_enough_for_one_that_has_come_back(busy):
     service = busy()
     service.rho_bg["s1"], service.given["s1"] = 0.45, 0.6
-    gone = replace(service.state.backends, releases={"s1": Release(service.tick, returns=0)})
-    service.state = replace(service.state, backends=gone)
+    gone_lately(service)
     assert run(service, 2) == [Action.HOLD, Action.SHIFT]
 
 

@@ -145,10 +145,12 @@ def test_a_sample_of_the_time_before_a_probe_is_no_sign_that_the_neighbour_has_g
     while service.weights["s1"] == 0:
         service.run()
         assert service.state.backends.contentions["s1"].symptom.latest == ()
+    # An idle backend draws an even share under least connections, whatever its weight.
+    service.given["s1"] = 100.0 / service.weights["s1"]
     found = []
     for number in range(2):
         # T_x is as in quiet times: of a victim with few requests it may well be.
-        observation = service.observe({"s1": 0.25})
+        observation = service.observe({"s1": 0.025})
         victim, *others = observation.backends
         sample = replace(victim.sample if number else unloaded, interval_s=2.0)
         victim = replace(victim, sample=sample)

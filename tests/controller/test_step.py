@@ -8,6 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dial.classifier.metrics import LEAST_CORES
+from dial.controller.history import Read
 from dial.controller.siblings import Comparison, Siblings
 from dial.controller.state import State
 from dial.controller.step import step
@@ -56,7 +58,9 @@ def test_shares_settle_at_the_optimum_for_the_true_rho_bg(service):
     assert verdict(plan, "s1").rho_bg == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_class_that_the_interval_before_did_not_show_moves_no_load(make_service):
+def test_a_class_that_the_interval_before_did_not_show_moves_no_load(
+    make_service, wait_says_nothing
+):
     # Slow for three intervals, but the run-queue wait of a neighbour in the last only.
     service = make_service(guards={"blind_rho_bg": 1.0})
     service.run(20)
@@ -569,8 +573,8 @@ def test_a_neighbour_on_the_cpu_is_found_by_the_wait_for_it_while_t_x_is_as_expe
     first = observed(service, slower)
     t_x_ms = service.observe(slower).backends[0].window.t_x_ms
     assert t_x_ms < verdict(first, "s1").expected_t_x_ms
-    assert "looks like cpu; so far that is not enough" in verdict(first, "s1").evidence
-    assert verdict(observed(service, slower), "s1").cause is Cause.CPU
+    assert verdict(first, "s1").cause is Cause.CPU
+    assert "all say so: 0.37 by T_x, 0.46 by its CPU" in verdict(first, "s1").evidence
 
 
 def test_cpu_that_is_waited_for_by_others_than_the_requests_moves_no_load(service):
@@ -581,6 +585,41 @@ def test_cpu_that_is_waited_for_by_others_than_the_requests_moves_no_load(servic
         plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
         assert plan.changes == ()
     assert verdict(plan, "s1").cause is Cause.NONE
+
+
+PER_SERVER_RPS = 170.0 / 3.0
+
+
+def wait_of_first(service, *, used, times_as_long):
+    """rho_bg by the wait of a backend that uses so much, and whose CPU serves so much longer."""
+    seen = service.observe()
+    first, *others = seen.backends
+    waited = first.sample.run_queue_wait_cores / (first.sample.cpu_time_cores + LEAST_CORES)
+    used_cores = used * first.sample.cpu_capacity_cores
+    sample = replace(
+        first.sample,
+        cpu_usr_cores=used_cores,
+        cpu_sys_cores=0.0,
+        run_queue_wait_cores=(times_as_long * (1.0 + waited) - 1.0) * (used_cores + LEAST_CORES),
+    )
+    seen = replace(seen, backends=(replace(first, sample=sample), *others))
+    state, _ = step(service.policy, service.state, seen)
+    return state.backends.known.history.read[0, Read.__slots__.index("wait"), -1]
+
+
+def test_more_load_of_ones_own_than_usual_explains_a_longer_wait(service):
+    """Half as much of the CPU is idle as usual, so that all takes twice as long."""
+    usual = PER_SERVER_RPS / PEAK_RPS
+    now = 1.0 - 0.5 * (1.0 - usual)
+    waits = wait_of_first(service, used=now, times_as_long=2.0)
+    assert waits == pytest.approx(0.0, abs=1e-9)
+    waits = wait_of_first(service, used=now, times_as_long=4.0)
+    assert waits == pytest.approx(0.5, abs=1e-9)
+
+
+def test_less_load_than_usual_makes_nobody_wait(service):
+    waits = wait_of_first(service, used=0.1, times_as_long=1.0)
+    assert waits == pytest.approx(0.0, abs=1e-9)
 
 
 def test_all_that_wait_alike_are_no_victims(service):
