@@ -1,5 +1,7 @@
 """When one interval is enough: where T_x, the balancer's choice and the CPU say the same.
 
+Or where the wait for the CPU alone leaves no doubt, and T_x does not speak against it.
+
 Problem
     Of one interval T_x says next to nothing, so load moves after two, and each second of waiting is
     a second of tail.  Two other witnesses are heard in the same interval, and may be sure.
@@ -34,7 +36,7 @@ Regimes
         Load is shifted already.  In 75 simulated hours of three backends that had a neighbour for a
         third of the time each, two witnesses were enough 61 times, each time for one that was
         there.  Behind a round robin, which has no third witness in quiet times either, two
-        intervals are waited for.
+        intervals are waited for, unless the CPU is waited for without a doubt.
     it is the CPU, and looks like the cache
         Who waits for a processor pays for it in CPU time too.  Half an interval of such a neighbour
         would be named for good, so the cache is not accused at once where the CPU is waited for.
