@@ -38,9 +38,10 @@ Two of the simulated ones were recorded anew for that, in which only what is sai
 ``service-31``, in which a backend has a neighbour on its CPU, and later one in the cache as well:
 it is named for the former now, whose waits had become usual until then.  In ``own-doing-57`` two
 intervals are asked about.  When that was one and a half deviations only what is said changed, but
-for ``few-requests-*``, which end sooner.  When a wait for the CPU that would be enough alone was enough
-after one interval, two of those ended sooner again, ``service-25`` and ``-36`` and ``leastconn-35``
-find such a neighbour an interval or two earlier, and of two more other reasons are given.
+for ``few-requests-*``, which end sooner.  When one interval was enough of a wait for the CPU that
+leaves no doubt, two of those ended sooner again, ``service-25``, ``service-36`` and
+``leastconn-35`` found such a neighbour an interval or two earlier, and in two more other reasons
+are given.
 
 A decision that is to be another one from now on is a reason to record anew:
 ``python tests/controller/test_decisions.py``.
