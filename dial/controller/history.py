@@ -88,10 +88,6 @@ class Apparent:
     sd: Floats
     relaxations: Floats
 
-    def of(self, members: slice) -> Apparent:
-        """The same of some members of each group, (k, m, w)."""
-        return Apparent(self.mean[:, members], self.sd[:, members], self.relaxations[:, members])
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History(Columns):

@@ -218,8 +218,9 @@ class ControlGroups:
         """The same by the CPU time waited for, beside what the siblings wait for anyway."""
         if not rows.size:
             return []
-        history = self._witnesses.by_cpu_wait(self._groups(rows))
-        anyway = fading.lower_medians(*fading.means(history.of(slice(1, None))))
+        groups = self._groups(rows)
+        history = self._witnesses.by_cpu_wait(groups)
+        anyway = fading.lower_medians(*fading.means(self._witnesses.by_cpu_wait(groups[:, 1:])))
         return [
             one if isinstance(one, NoData) or usual is None else one.beside(usual)
             for one, usual in zip(self._compare(rows, intervals, history), anyway, strict=True)

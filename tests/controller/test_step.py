@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from dial.classifier.metrics import LEAST_CORES
-from dial.controller.history import Read
 from dial.controller.siblings import Comparison, Siblings
 from dial.controller.state import State
 from dial.controller.step import step
@@ -604,7 +603,8 @@ def wait_of_first(service, *, used, times_as_long):
     )
     seen = replace(seen, backends=(replace(first, sample=sample), *others))
     state, _ = step(service.policy, service.state, seen)
-    return state.backends.known.history.read[0, Read.__slots__.index("wait"), -1]
+    _, now = state.backends.known.history.spaced("wait")
+    return now[0]
 
 
 def test_more_load_of_ones_own_than_usual_explains_a_longer_wait(service):
