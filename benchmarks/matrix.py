@@ -126,6 +126,7 @@ def as_cell(cell: Cell, outcome: Outcome) -> dict[str, Any]:
             for pair, ratio in document["ratios"].items()
             if pair.partition("/")[0] in OURS
         },
+        "neighbours": document["neighbours"],
         "generator_kept_up": document["generator_kept_up"],
         "machine": document["machine"],
         "commit": document["commit"],

@@ -10,6 +10,7 @@ from benchmarks.support import matrix_picture
 from benchmarks.support.matrix_cells import cells
 from benchmarks.support.matrix_criteria import Measured, of_all, of_cell, unsteady
 from benchmarks.support.page import table, with_blocks
+from dial_lab.resources.lines import TAKER
 
 NOT_MEASURED = "not measured"
 
@@ -56,6 +57,12 @@ def _state(measured: Mapping[str, Measured]) -> str:
         )
         if late:
             text += f" The load generator was late in {', '.join(late)}."
+        taken = [name for name, cell in measured.items() if TAKER in cell.get("neighbours", ())]
+        if taken:
+            text += (
+                f" In {', '.join(taken)} the neighbour takes the victim's cache lines one by one, "
+                "as the last level is too large there to be swept by one core."
+            )
         changed = [f"{name} ({by})" for name, cell in measured.items() if (by := unsteady(cell))]
         if changed:
             text += (

@@ -7,7 +7,8 @@ order, in the one thread there is, and answers that many bytes:
   somebody else has the core meanwhile; or passes of a loop (``--passes-per-us``), where the
   kernel's account of CPU time cannot be relied on (see :mod:`dial_lab.guests.uml`);
 - ``touches``: loads that many words from its working set, each address known only from the
-  load before (see :class:`WorkingSet`): a fixed amount of work, whose time is the memory's;
+  load before (see :class:`WorkingSet` and :class:`Lines`): a fixed amount of work, whose time is
+  the memory's;
 - ``disk_kib``: reads that much from the given file past the page cache (O_DIRECT);
 - ``bytes``: the length of the answer.
 
@@ -174,6 +175,44 @@ class WorkingSet:
             isinstance(None, self._steps)  # type: ignore[arg-type]
 
 
+class Lines:
+    """A working set in a file, which others can map and write to: one word of each cache line.
+
+    Each word says where the next one is, all over the set, and is followed by the interpreter: 30
+    to 40 ns a step where the line is in the core's own second level, 80 to 100 where another core
+    wrote to the line since.  Who writes has to leave each line's first word alone.
+
+    Parameters
+    ----------
+    path
+        Of the file; what it was is gone.
+    kib
+        Size of the working set, KiB.
+    seed
+        Of the order.
+    """
+
+    WORDS = 8
+    """In a line of 64 bytes."""
+
+    def __init__(self, path: Path, kib: int, seed: int = 0) -> None:
+        with path.open("w+b") as file:
+            file.truncate(kib * 1024)
+            self._words = memoryview(mmap.mmap(file.fileno(), kib * 1024)).cast("Q")
+        order = list(range(0, len(self._words), self.WORDS))
+        random.Random(seed).shuffle(order)  # noqa: S311 - an order of addresses, no secret
+        for word, following in zip(order, [*order[1:], order[0]], strict=True):
+            self._words[word] = following
+        self._word = 0
+
+    def touch(self, count: int) -> None:
+        """Make ``count`` touches, going on where the last call ended."""
+        words, word = self._words, self._word
+        for _ in repeat(None, count):
+            word = words[word]
+        self._word = word
+
+
 class Disk:
     """Reads at random places of one file, past the page cache."""
 
@@ -200,7 +239,9 @@ class Disk:
 
 
 def worker(
-    memory: WorkingSet | None, disk: Disk | None, use_cpu: Callable[[int], None] = burn
+    memory: WorkingSet | Lines | None,
+    disk: Disk | None,
+    use_cpu: Callable[[int], None] = burn,
 ) -> Callable[[Work], None]:
     """The function that does the work of one request."""
 
@@ -338,14 +379,19 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--disk-file", type=Path)
     parser.add_argument("--working-set-kib", type=int, default=0)
+    parser.add_argument("--working-set-file", type=Path, help="keep it there, for others to map")
     parser.add_argument("--touch-scale", type=float, default=1.0)
     parser.add_argument("--steps-per-touch", type=int, default=0)
     parser.add_argument("--passes-per-us", type=float)
     options = parser.parse_args()
     passes_per_us = options.passes_per_us
     use_cpu = burn if passes_per_us is None else partial(spin, passes_per_us)
-    kib = options.working_set_kib
-    memory = WorkingSet(kib, options.touch_scale, options.steps_per_touch) if kib else None
+    kib, path = options.working_set_kib, options.working_set_file
+    memory: WorkingSet | Lines | None = None
+    if path is not None:
+        memory = Lines(path, kib)
+    elif kib:
+        memory = WorkingSet(kib, options.touch_scale, options.steps_per_touch)
     disk = Disk(options.disk_file) if options.disk_file else None
     # Nothing here makes cycles, and a collection would be counted as somebody's latency.
     gc.disable()

@@ -289,6 +289,7 @@ def document(
         "rounds": len(rounds),
         "took_s": round(sum(each.took_s for each in rounds)),
         "victim": site.machines[0].name,
+        "neighbours": list(request.scenario.neighbours),
         "calibration": {
             **_served(measured[0]),
             "machines": {

@@ -13,8 +13,9 @@ from itertools import pairwise
 
 from dial.errors import LabError
 from dial_lab.arrivals import Swing
-from dial_lab.resources import CPU, DISK, INTRA_APP, LLC, NET, SELF_LIMITED, Resource
-from dial_lab.resources.llc import STEADY
+from dial_lab.resources import CPU, DISK, INTRA_APP, LINES, LLC, NET, SELF_LIMITED, Resource
+from dial_lab.resources.lines import TAKER
+from dial_lab.resources.llc import STEADY, can_be_taken
 from dial_lab.resources.net import NetResource
 
 
@@ -84,6 +85,15 @@ class Scenario:
     steps: tuple[float, ...] = ()
     contended_s: float = 45.0
 
+    def program_of(self, visit: Visit) -> str:
+        """The neighbour's name among the programs of what it takes."""
+        return visit.program or next(iter(self.taken_by(visit).programs))
+
+    @property
+    def neighbours(self) -> tuple[str, ...]:
+        """The programs that visit, each once."""
+        return tuple(sorted({self.program_of(visit) for visit in self.visits}))
+
     @property
     def victims(self) -> frozenset[int]:
         """Machines that are visited."""
@@ -119,6 +129,21 @@ NET_AND_CPU = NetResource(replace(NET.cost, fixed="cpu_us=900"))
 a machine serves 293 requests a second alone, 89 without 0.7 of its NIC and 83 without 0.7 of its
 CPU time."""
 
+
+def in_the_cache(*, swept: bool) -> tuple[Resource, str]:
+    """What a neighbour in the cache takes, and the program that it is.
+
+    Parameters
+    ----------
+    swept
+        Whether one core can take the last level by sweeping through it; else it takes the lines
+        that its victim has there.
+    """
+    return (LLC, STEADY) if swept else (LINES, TAKER)
+
+
+_CACHE, _IN_CACHE = in_the_cache(swept=can_be_taken())
+
 TENTHS = tuple(step / 10 for step in range(11))
 
 SCENARIOS = {
@@ -136,9 +161,9 @@ SCENARIOS = {
         ),
         Scenario(
             "llc",
-            "a neighbour sweeps the last-level cache that one machine's working set lives in",
-            resource=LLC,
-            visits=(Visit(program=STEADY),),
+            "a neighbour takes the cache that one machine's working set lives in",
+            resource=_CACHE,
+            visits=(Visit(program=_IN_CACHE),),
         ),
         Scenario(
             "net",

@@ -14,6 +14,7 @@ from dial_lab.app import (
     LIMITS,
     BadRequest,
     Disk,
+    Lines,
     LoadReport,
     Work,
     WorkingSet,
@@ -100,6 +101,31 @@ def test_steps_between_touches_are_no_touches() -> None:
     memory.touch(20 * 64)
     assert next(memory._turn) is first
     assert [len(near) for near in memory._steps] == [1, 1, 1]
+
+
+def test_lines_are_all_touched_once_before_the_first_one_again(tmp_path: Path) -> None:
+    memory = Lines(tmp_path / "lines", 4)
+    words = []
+    for _ in range(64):
+        memory.touch(1)
+        words.append(memory._word)
+    assert sorted(words) == list(range(0, 512, Lines.WORDS))
+    assert words[-1] == 0
+    memory.touch(2)
+    assert memory._word == words[1]
+
+
+def test_whoever_maps_the_file_has_the_same_lines(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"of a run before this one")
+    memory = Lines(path, 4)
+    with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as other:
+        words = memoryview(other).cast("Q")
+        assert list(words[:: Lines.WORDS]) == list(memory._words[:: Lines.WORDS])
+        words[0] = 8
+        words.release()
+    memory.touch(1)
+    assert memory._word == 8
 
 
 def test_a_load_report_is_of_the_last_second_or_more() -> None:

@@ -18,11 +18,12 @@ from dial_lab.resources.llc import (
     LLC,
     MOST_CORES,
     STEADY,
+    can_be_taken,
     neighbour_cores,
     quiet_touch_ns,
     scales_that_serve,
 )
-from dial_lab.scenarios import SCENARIOS
+from dial_lab.scenarios import SCENARIOS, in_the_cache
 from dial_lab.topology import Machine
 
 
@@ -43,10 +44,30 @@ def test_what_trains_is_not_what_tests() -> None:
 
 
 def test_runs_are_visited_by_the_program_that_takes_the_cache_all_the_time() -> None:
-    (visit,) = SCENARIOS["llc"].visits
-    assert visit.program == STEADY
+    assert in_the_cache(swept=True) == (LLC, STEADY)
     assert LLC.programs[STEADY].argv(None, 60)[2:4] == ["dial_lab.neighbours.memory", "search"]
     assert STEADY not in programs_for(LLC, "training") + programs_for(LLC, "unseen")
+
+
+def test_runs_on_any_computer_have_a_neighbour_in_the_cache() -> None:
+    scenario = SCENARIOS["llc"]
+    (visit,) = scenario.visits
+    here = in_the_cache(swept=can_be_taken())
+    assert (scenario.taken_by(visit), scenario.program_of(visit)) == here
+
+
+@pytest.mark.parametrize(
+    ("size", "can"),
+    [("32768K\n", True), ("55296K\n", True), ("266240K\n", False), ("unknown\n", False)],
+)
+def test_one_core_can_take_a_last_level_of_some_tens_of_mib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: str, can: bool
+) -> None:
+    path = tmp_path / "size"
+    monkeypatch.setattr(llc, "_LAST_LEVEL", path)
+    assert not can_be_taken()  # nobody knows
+    path.write_text(size, encoding="ascii")
+    assert can_be_taken() == can
 
 
 def test_only_a_machine_that_stands_apart_can_be_visited(tmp_path: Path) -> None:

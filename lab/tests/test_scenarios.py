@@ -14,6 +14,12 @@ def test_load_grows_once_for_the_whole_phase() -> None:
     assert scenario("load").swings(23.0, 68.0) == [Swing(23.0, 68.0, rate_factor=1.5)]
 
 
+def test_who_visits_is_named_once_whether_the_scenario_says_which_program_or_not() -> None:
+    assert scenario("none").neighbours == ()
+    assert scenario("two-victims").neighbours == ("stress-ng-cpu",)
+    assert scenario("mixed").neighbours == ("iperf3", "stress-ng-cpu")
+
+
 def test_a_day_is_three_times_as_busy_as_its_night() -> None:
     # a = (3 - 1)/(3 + 1) = 1/2: 1.5 at the sixth hour, 0.5 at the eighteenth, 1 between them.
     factors = day_factors(3.0)

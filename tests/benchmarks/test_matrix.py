@@ -214,6 +214,17 @@ def test_the_page_says_of_each_cell_when_and_where_and_of_which_commit_it_was_me
     assert " | 12 | 2026-11-24 | ba9876543210 | another |\n" in shown
 
 
+def test_the_page_says_where_lines_were_taken_and_no_cache_swept() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    one, other = Cell("llc", 0.25, 0.5), Cell("llc", 0.75, 0.5)
+    cells = {str(cell): measured(cell, {"leastconn": 30.0, "dial": 20.0}) for cell in (one, other)}
+    cells[str(one)]["neighbours"] = ["search"]
+    said = "the neighbour takes the victim's cache lines"
+    assert said not in with_figures(text, cells)
+    cells[str(other)]["neighbours"] = ["taker"]
+    assert f" In llc/0.75/0.5 {said}" in with_figures(text, cells)
+
+
 def test_the_page_shows_the_results_that_are_kept() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert with_figures(text, load(RESULTS)) == text
