@@ -1,14 +1,15 @@
 """The tenant's application: a first-come, first-served HTTP server whose cost is in the URL.
 
-``GET /work?cpu_us=2000&touches=0&disk_kib=0&bytes=64`` does just that much work, in this
+``GET /work?cpu_us=2000&touches=0&lines_us=0&disk_kib=0&bytes=64`` does just that much work, in this
 order, in the one thread there is, and answers that many bytes:
 
 - ``cpu_us``: burns CPU time *of the thread*, so that the work is the same whether or not
   somebody else has the core meanwhile; or passes of a loop (``--passes-per-us``), where the
   kernel's account of CPU time cannot be relied on (see :mod:`dial_lab.guests.uml`);
 - ``touches``: loads that many words from its working set, each address known only from the
-  load before (see :class:`WorkingSet` and :class:`Lines`): a fixed amount of work, whose time is
-  the memory's;
+  load before (see :class:`WorkingSet`): a fixed amount of work, whose time is the memory's;
+- ``lines_us``: as many loads of a set that others can write to as take that long while nobody does
+  (see :class:`Lines`);
 - ``disk_kib``: reads that much from the given file past the page cache (O_DIRECT);
 - ``bytes``: the length of the answer.
 
@@ -49,11 +50,18 @@ class Work:
 
     cpu_us: int = 0
     touches: int = 0
+    lines_us: int = 0
     disk_kib: int = 0
     bytes: int = 64
 
 
-LIMITS = {"cpu_us": 10_000_000, "touches": 20_000_000, "disk_kib": 16_384, "bytes": 16_777_216}
+LIMITS = {
+    "cpu_us": 10_000_000,
+    "touches": 20_000_000,
+    "lines_us": 10_000_000,
+    "disk_kib": 16_384,
+    "bytes": 16_777_216,
+}
 """Largest value of each: a typing error must not stop the server for an hour."""
 
 
@@ -72,7 +80,7 @@ def parse_work(query: str) -> Work:
     Examples
     --------
     >>> parse_work("cpu_us=2000&bytes=10")
-    Work(cpu_us=2000, touches=0, disk_kib=0, bytes=10)
+    Work(cpu_us=2000, touches=0, lines_us=0, disk_kib=0, bytes=10)
     """
     given: dict[str, int] = {}
     for name, text in parse_qsl(query, keep_blank_values=True):
@@ -182,6 +190,11 @@ class Lines:
     to 40 ns a step where the line is in the core's own second level, 80 to 100 where another core
     wrote to the line since.  Who writes has to leave each line's first word alone.
 
+    How fast a core follows anything is nobody's to promise: who has its second thread makes it
+    half as fast for some tenths of a second.  As :func:`burn` counts CPU time and no loops, so that
+    it is the same work meanwhile, the work here is as many steps as take a CPU time just now with
+    every line at hand, by what steps through a small set of nobody else's take.
+
     Parameters
     ----------
     path
@@ -195,22 +208,46 @@ class Lines:
     WORDS = 8
     """In a line of 64 bytes."""
 
+    OWN, STEPS = 128, 1024
+    """Steps through the set of nobody else's, and in all, between two looks at the clock: 40 us.  A
+    look takes a third of a microsecond, and is counted with the fewer."""
+
+    _OWN_KIB = 32
+    """A first level's; of 16 to 64 KiB, work varied by 1 to 4 % while steps took 33 to 60 ns."""
+
     def __init__(self, path: Path, kib: int, seed: int = 0) -> None:
         with path.open("w+b") as file:
             file.truncate(kib * 1024)
-            self._words = memoryview(mmap.mmap(file.fileno(), kib * 1024)).cast("Q")
-        order = list(range(0, len(self._words), self.WORDS))
-        random.Random(seed).shuffle(order)  # noqa: S311 - an order of addresses, no secret
-        for word, following in zip(order, [*order[1:], order[0]], strict=True):
-            self._words[word] = following
-        self._word = 0
+            self._words = _chain(mmap.mmap(file.fileno(), kib * 1024), seed)
+        self._own_words = _chain(mmap.mmap(-1, self._OWN_KIB * 1024), seed)
+        self._word = self._own_word = 0
 
-    def touch(self, count: int) -> None:
-        """Make ``count`` touches, going on where the last call ended."""
-        words, word = self._words, self._word
-        for _ in repeat(None, count):
-            word = words[word]
-        self._word = word
+    def work(self, us: int) -> None:
+        """Make as many steps as take ``us`` microseconds with every line at hand."""
+        left_ns = us * 1000.0
+        while left_ns > 0.0:
+            begin_ns = time.thread_time_ns()
+            self._own_word = _follow(self._own_words, self._own_word, self.OWN)
+            took_ns = time.thread_time_ns() - begin_ns
+            self._word = _follow(self._words, self._word, self.STEPS - self.OWN)
+            left_ns -= took_ns * self.STEPS / self.OWN
+
+
+def _chain(memory: mmap.mmap, seed: int) -> memoryview:
+    """Words of 8 bytes; each line's first one says which word comes after it, once through all."""
+    words = memoryview(memory).cast("Q")
+    order = list(range(0, len(words), Lines.WORDS))
+    random.Random(seed).shuffle(order)  # noqa: S311 - an order of addresses, no secret
+    for word, following in zip(order, [*order[1:], order[0]], strict=True):
+        words[word] = following
+    return words
+
+
+def _follow(words: memoryview, word: int, steps: int) -> int:
+    """Where so many steps from ``word`` lead."""
+    for _ in repeat(None, steps):
+        word = words[word]
+    return word
 
 
 class Disk:
@@ -239,21 +276,26 @@ class Disk:
 
 
 def worker(
-    memory: WorkingSet | Lines | None,
+    memory: WorkingSet | None,
     disk: Disk | None,
     use_cpu: Callable[[int], None] = burn,
+    lines: Lines | None = None,
 ) -> Callable[[Work], None]:
     """The function that does the work of one request."""
 
     def do(work: Work) -> None:
         if work.touches and memory is None:
             raise BadRequest("touches: this server was started without --working-set-kib")
+        if work.lines_us and lines is None:
+            raise BadRequest("lines_us: this server was started without --lines-file")
         if work.disk_kib and disk is None:
             raise BadRequest("disk_kib: this server was started without --disk-file")
         if work.cpu_us:
             use_cpu(work.cpu_us)
         if work.touches and memory is not None:
             memory.touch(work.touches)
+        if work.lines_us and lines is not None:
+            lines.work(work.lines_us)
         if work.disk_kib and disk is not None:
             disk.read(work.disk_kib)
 
@@ -379,23 +421,21 @@ def main() -> None:
     parser.add_argument("--port", type=int, required=True)
     parser.add_argument("--disk-file", type=Path)
     parser.add_argument("--working-set-kib", type=int, default=0)
-    parser.add_argument("--working-set-file", type=Path, help="keep it there, for others to map")
+    parser.add_argument("--lines-file", type=Path)
+    parser.add_argument("--lines-kib", type=int, default=512)
     parser.add_argument("--touch-scale", type=float, default=1.0)
     parser.add_argument("--steps-per-touch", type=int, default=0)
     parser.add_argument("--passes-per-us", type=float)
     options = parser.parse_args()
     passes_per_us = options.passes_per_us
     use_cpu = burn if passes_per_us is None else partial(spin, passes_per_us)
-    kib, path = options.working_set_kib, options.working_set_file
-    memory: WorkingSet | Lines | None = None
-    if path is not None:
-        memory = Lines(path, kib)
-    elif kib:
-        memory = WorkingSet(kib, options.touch_scale, options.steps_per_touch)
+    kib = options.working_set_kib
+    memory = WorkingSet(kib, options.touch_scale, options.steps_per_touch) if kib else None
+    lines = Lines(options.lines_file, options.lines_kib) if options.lines_file else None
     disk = Disk(options.disk_file) if options.disk_file else None
     # Nothing here makes cycles, and a collection would be counted as somebody's latency.
     gc.disable()
-    asyncio.run(serve(options.host, options.port, worker(memory, disk, use_cpu)))
+    asyncio.run(serve(options.host, options.port, worker(memory, disk, use_cpu, lines)))
 
 
 def _names() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,8 @@ from dial_lab.app import (
     LoadReport,
     Work,
     WorkingSet,
+    _chain,
+    _follow,
     answer,
     burn,
     parse_work,
@@ -28,7 +31,9 @@ DO = worker(WorkingSet(64), None)
 
 
 def test_cost_is_read_from_the_query() -> None:
-    assert parse_work("cpu_us=7&touches=2&disk_kib=8&bytes=3") == Work(7, 2, 8, 3)
+    assert parse_work("cpu_us=7&touches=2&disk_kib=8&bytes=3") == Work(
+        cpu_us=7, touches=2, disk_kib=8, bytes=3
+    )
 
 
 @pytest.mark.parametrize(
@@ -103,16 +108,12 @@ def test_steps_between_touches_are_no_touches() -> None:
     assert [len(near) for near in memory._steps] == [1, 1, 1]
 
 
-def test_lines_are_all_touched_once_before_the_first_one_again(tmp_path: Path) -> None:
-    memory = Lines(tmp_path / "lines", 4)
-    words = []
-    for _ in range(64):
-        memory.touch(1)
-        words.append(memory._word)
-    assert sorted(words) == list(range(0, 512, Lines.WORDS))
-    assert words[-1] == 0
-    memory.touch(2)
-    assert memory._word == words[1]
+def test_a_chain_goes_through_all_lines_before_the_first_one_again() -> None:
+    words = _chain(mmap.mmap(-1, 4096), 1)
+    places = [_follow(words, 0, steps) for steps in range(1, 65)]
+    assert sorted(places) == list(range(0, 512, Lines.WORDS))
+    assert places[-1] == 0
+    assert _follow(words, places[3], 5) == places[8]
 
 
 def test_whoever_maps_the_file_has_the_same_lines(tmp_path: Path) -> None:
@@ -121,11 +122,30 @@ def test_whoever_maps_the_file_has_the_same_lines(tmp_path: Path) -> None:
     memory = Lines(path, 4)
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as other:
         words = memoryview(other).cast("Q")
-        assert list(words[:: Lines.WORDS]) == list(memory._words[:: Lines.WORDS])
-        words[0] = 8
+        assert words.tolist() == memory._words.tolist()
+        words[:: Lines.WORDS] = memoryview(bytes(4096)).cast("Q")[:: Lines.WORDS]
         words.release()
-    memory.touch(1)
-    assert memory._word == 8
+    memory.work(1)
+    assert memory._word == 0  # where all lines lead now
+
+
+def test_work_on_lines_is_as_many_loads_as_take_the_time_in_a_set_of_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = Lines(tmp_path / "lines", 4)
+    clock_ns = cycle([0, 5_000])  # 128 loads in 5 us: 1024 would be 40
+    monkeypatch.setattr("dial_lab.app.time.thread_time_ns", lambda: next(clock_ns))
+    memory.work(81)
+    loads = 3 * (Lines.STEPS - Lines.OWN)
+    assert memory._word == _follow(memory._words, 0, loads % 64)
+    assert memory._own_word == _follow(memory._own_words, 0, 3 * Lines.OWN)
+
+
+def test_lines_are_worked_on_where_there_are_some(tmp_path: Path) -> None:
+    said = b"lines_us: this server was started without --lines-file\n"
+    assert answer("/work?lines_us=100", DO).endswith(said)
+    do = worker(None, None, lines=Lines(tmp_path / "lines", 4))
+    assert answer("/work?lines_us=100&bytes=1", do).startswith(b"HTTP/1.1 200 OK")
 
 
 def test_a_load_report_is_of_the_last_second_or_more() -> None:

@@ -22,8 +22,8 @@ from dial_lab.topology import Machine, machines, place
 
 @pytest.mark.parametrize(
     ("rho_bg", "part"),
-    # A load that hits is 1, one that does not 1 + 1.2: (1/3) / 1.2, 1 / 1.2, and more than all.
-    [(0.25, 0.2778), (0.5, 0.8333), (0.7, 1.0), (1.0, 1.0)],
+    # A load that hits is 1, one that does not 2: of a third lost 3 become 4, of all 1 becomes 2.
+    [(0.25, 1 / 3), (0.4, 2 / 3), (0.5, 1.0), (0.7, 1.0), (1.0, 1.0)],
 )
 def test_the_more_is_to_be_lost_the_more_lines_are_taken_up_to_all(
     rho_bg: float, part: float
@@ -48,11 +48,11 @@ def test_of_a_part_of_the_lines_the_second_words_are_written_to_and_nothing_else
 
 def test_a_neighbour_is_told_the_file_of_its_victim_and_ends_by_itself(tmp_path: Path) -> None:
     victim = Machine("s2", 1, Cgroups(tmp_path, False, ()))
-    argv = LINES.programs[TAKER].argv((file_of(victim), part_of_lines(0.5)), 42)
+    argv = LINES.programs[TAKER].argv((file_of(victim), part_of_lines(0.4)), 42)
     assert argv[2:] == [
         "dial_lab.neighbours.lines",
         "/dev/shm/dial-lab-s2.lines",
-        "--part=0.833",
+        "--part=0.667",
         "--seconds=42",
     ]
 
