@@ -235,10 +235,12 @@ def calibrate_all(
     """Measure what a scenario's neighbours leave of each machine.
 
     Machines are alike: each kind of neighbour is measured where it comes first, and a machine
-    that nobody visits is what the first one is alone.  Where the victim stands apart its siblings
-    are machines of another kind, and its neighbour has of their core what they leave of it: all
-    are measured at work together, as they are in a block.  (Beside siblings at rest the neighbour
-    left the victim 87 to 105 requests a second of 165, beside siblings at work 117 to 153.)
+    that nobody visits is what the first one is alone.  Where a cache is taken all are measured at
+    work together, as they are in a block.  Swept, siblings are machines of another kind, and the
+    neighbour has of their core what they leave of it: beside siblings at rest it left the victim 87
+    to 105 requests a second of 165, beside siblings at work 117 to 153.  And where lines are taken,
+    a core that rests most of the time is slow when it does not: 73 to 104 requests a second were
+    left of 145 beside siblings at rest, 71 to 85 beside siblings at work.
 
     Returns
     -------
@@ -249,7 +251,7 @@ def calibrate_all(
     def beside(
         machine: Machine, resource: Resource, rho_bg: float | None, program: str = ""
     ) -> dict[str, Calibration]:
-        at_work = machines if resource.victim_apart else (machine,)
+        at_work = machines if resource.calibrated_together else (machine,)
         return calibrate(
             children,
             resource,

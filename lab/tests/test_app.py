@@ -110,10 +110,12 @@ def test_steps_between_touches_are_no_touches() -> None:
 
 def test_a_chain_goes_through_all_lines_before_the_first_one_again() -> None:
     words = _chain(mmap.mmap(-1, 4096), 1)
-    places = [_follow(words, 0, steps) for steps in range(1, 65)]
+    places, word = [], 0
+    for _ in range(64):
+        word = words[word]
+        places.append(word)
     assert sorted(places) == list(range(0, 512, Lines.WORDS))
-    assert places[-1] == 0
-    assert _follow(words, places[3], 5) == places[8]
+    assert [_follow(words, 0, steps) for steps in (8, 16, 64)] == [places[7], places[15], 0]
 
 
 def test_whoever_maps_the_file_has_the_same_lines(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_nothing_is_recorded_for_training_beside_who_takes_lines() -> None:
 def test_of_a_part_of_the_lines_the_second_words_are_written_to_and_nothing_else() -> None:
     words = memoryview(bytearray(64 * 8)).cast("Q")  # eight lines
     words[1] = 2**64 - 1  # goes round
-    passes = lines.take(words, 0.5, time.monotonic() + 0.02, every_s=0.001)
+    passes = lines.take(words, 0.5, time.monotonic() + 0.02)
     assert passes > 0
     second = [passes - 1, passes, passes, passes, 0, 0, 0, 0]
     assert list(words[1 :: Lines.WORDS]) == second

@@ -148,6 +148,10 @@ class Resource(Protocol):
         """Whether the first machine is the only one to be visited, and on a core of its own."""
 
     @property
+    def calibrated_together(self) -> bool:
+        """Whether it matters to what a machine loses that the other ones are at work."""
+
+    @property
     def in_common(self) -> InCommon | None:
         """``None`` where nobody outside the lab can take it."""
 

@@ -33,6 +33,7 @@ class CpuResource:
 
     name = "cpu"
     victim_apart = False
+    calibrated_together = False
     in_common = None
     cost = Cost("cpu_us", 2000.0)
     programs: Mapping[str, Program[Path]] = {

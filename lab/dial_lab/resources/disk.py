@@ -120,6 +120,11 @@ class DiskResource:
         return False
 
     @property
+    def calibrated_together(self) -> bool:
+        """Each machine has all of its own."""
+        return False
+
+    @property
     def in_common(self) -> None:
         """Its limit is far below what the computer's disk has."""
 

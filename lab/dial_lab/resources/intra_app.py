@@ -64,6 +64,7 @@ class IntraAppResource:
 
     name = "intra-app"
     victim_apart = False
+    calibrated_together = False
     in_common = None
     cost = CPU.cost
     programs: Mapping[str, Program[Held]] = {"reports": Program("training", _reports)}

@@ -22,30 +22,26 @@ and l what one takes longer that does not,
 
     rho_bg = p l / (h + p l),    so    p = (h / l) rho_bg / (1 - rho_bg).
 
-Measured on two virtual cores of a Xeon (2 MiB of second level; 260 MiB of last level), sets of 512
-KiB, passes 0.4 ms apart, 20 times 0.25 s each, in turn:
+Measured with l = h on two virtual cores of a Xeon (2 MiB of second level; 260 MiB of last level),
+all three machines saturated, 2 s each time:
 
-    =====  ==============  =========  =====
-    p      a load, ns      work, sd   taken
-    =====  ==============  =========  =====
-    0      42.2 (sd 6.3)   2 %        0
-    0.5    60.8 (9.2)      4 %        0.31
-    0.8    77.9 (7.8)      5 %        0.46
-    1      87.6 (12.7)     7 %        0.51
-    =====  ==============  =========  =====
+    =====  =====  ======================  =============
+    asked  p      taken                   of a sibling
+    =====  =====  ======================  =============
+    0.20   0.25   0.22, 0.21, 0.20, 0.22  -0.04 to 0.03
+    0.33   0.5    0.34, 0.36, 0.29, 0.36  -0.03 to 0.05
+    0.50   1      0.52, 0.49, 0.51, 0.47  -0.01 to 0.06
+    =====  =====  ======================  =============
 
-Half is about the most that can be taken, as it is in :mod:`dial_lab.resources.llc`: a line is the
-victim's again once it has loaded it, until the next pass.  What a calibration finds is what counts.
+Half is what can be taken, as it is in :mod:`dial_lab.resources.llc`.  What a calibration finds is
+what counts.
 
-The loads differ because somebody outside has the second thread of the core: 37 ns or 72, for some
-tenths of a second each, a quarter of the time.  Work is as many loads as take a given time just
-then with every line at hand (:class:`dial_lab.app.Lines`), and does not differ.  With a fixed
-number of loads, P90 of one policy was 31 to 210 ms in three rounds at three quarters of the load:
-such tenths of a second are an overload of all three machines, whatever a policy does.
-
-Saturated, 3 s each, four times, a machine served 135 to 150 requests a second alone and 129 to 153
-with the two others at work; beside the neighbour, told 0.5, the victim 81 to 104 alone and 82 to 94
-with them, its siblings 134 to 153.
+How long a load takes that hits differs, because somebody outside has the second thread of the
+core: 37 ns or 72, for some tenths of a second each, a quarter of the time.  Work is as many loads
+as take a given time just then with every line at hand (:class:`dial_lab.app.Lines`), and does not
+differ.  With a fixed number of loads, P90 of one policy was 31 to 210 ms in three rounds at three
+quarters of the load: such tenths of a second are an overload of all three machines, whatever a
+policy does.
 """
 
 from __future__ import annotations
@@ -103,6 +99,7 @@ class LinesResource:
 
     name = "llc"
     victim_apart = False
+    calibrated_together = True
     in_common = None
     cost = Cost("lines_us", 2000.0)
     programs: Mapping[str, Program[tuple[Path, float]]] = {TAKER: Program(None, _take)}
@@ -140,7 +137,7 @@ class LinesResource:
         at_most_s: float,
         program: str = "",
     ) -> subprocess.Popen[bytes]:
-        """One process on a core that is not the machines'."""
+        """One process on a core that is not the machines', while nobody else wants it."""
         place = file_of(machine), part_of_lines(rho_bg)
         argv = chosen(self.programs, program).argv(place, limit_s(at_most_s))
         return children.start(f"neighbour-{machine.name}", argv, cores=machine.other_cores[-1:])

@@ -292,6 +292,7 @@ class LlcResource:
 
     name = "llc"
     victim_apart = True
+    calibrated_together = True
     in_common = InCommon(SLOWEST_QUIET_NS, MOST_RHO_BG)
     cost = Cost("touches", 100_000.0, step=WorkingSet.DEPTH)
     programs: Mapping[str, Program[None]] = {

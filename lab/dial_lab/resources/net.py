@@ -91,6 +91,11 @@ class NetResource:
         return False
 
     @property
+    def calibrated_together(self) -> bool:
+        """Each machine has all of its own."""
+        return False
+
+    @property
     def in_common(self) -> None:
         """Nobody outside can be on it."""
 

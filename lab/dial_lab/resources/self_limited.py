@@ -58,6 +58,7 @@ class SelfLimitedResource:
 
     name = "self-limited"
     victim_apart = False
+    calibrated_together = False
     in_common = None
     cost = CPU.cost
     programs: Mapping[str, Program[Quota]] = {
