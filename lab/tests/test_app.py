@@ -118,10 +118,14 @@ def test_a_chain_goes_through_all_lines_before_the_first_one_again() -> None:
     assert [_follow(words, 0, steps) for steps in (8, 16, 64)] == [places[7], places[15], 0]
 
 
-def test_whoever_maps_the_file_has_the_same_lines(tmp_path: Path) -> None:
+def test_whoever_maps_the_file_has_the_same_lines_and_no_file_that_was_there_is_written_to(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "lines"
-    path.write_bytes(b"of a run before this one")
+    path.symlink_to(tmp_path / "of another one")
+    (tmp_path / "of another one").write_bytes(b"kept")
     memory = Lines(path, 4)
+    assert (tmp_path / "of another one").read_bytes() == b"kept"
     with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as other:
         words = memoryview(other).cast("Q")
         assert words.tolist() == memory._words.tolist()

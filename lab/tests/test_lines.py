@@ -67,6 +67,19 @@ def test_a_computer_of_one_core_is_refused(tmp_path: Path, monkeypatch: pytest.M
         pass
 
 
+def test_the_neighbour_is_on_a_core_that_is_no_machines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3})
+    started: list[object] = []
+    monkeypatch.setattr(Children, "start", lambda *_, cores: started.append(cores))
+    placement = place([0, 1, 2, 3], 3)
+    for name, core in zip(("s1", "s2", "s3"), placement.machines, strict=True):
+        machine = Machine(name, core, Cgroups(tmp_path, False, ()))
+        LINES.start_neighbour(Children(tmp_path), machine, 0.5, 1.0)
+    assert started == [placement.harness] * 3
+
+
 @pytest.fixture
 def pair(cgroups: Cgroups) -> Iterator[tuple[Machine, ...]]:
     """Two machines on one core; who asks keeps off it, as in a run."""

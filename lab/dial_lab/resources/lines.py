@@ -67,6 +67,7 @@ LOST_OVER_HIT = 1.0
 """l / h: see the module."""
 
 TAKER = "taker"
+"""The program that takes them."""
 
 
 def part_of_lines(rho_bg: float) -> float:
@@ -140,7 +141,8 @@ class LinesResource:
         """One process on a core that is not the machines', while nobody else wants it."""
         place = file_of(machine), part_of_lines(rho_bg)
         argv = chosen(self.programs, program).argv(place, limit_s(at_most_s))
-        return children.start(f"neighbour-{machine.name}", argv, cores=machine.other_cores[-1:])
+        # The first core is nobody's machine, however many there are.
+        return children.start(f"neighbour-{machine.name}", argv, cores=machine.other_cores[:1])
 
 
 LINES = LinesResource()
