@@ -20,6 +20,7 @@ from dial_lab.policies import Policy, policy
 from dial_lab.reaction import Phases, Reaction
 from dial_lab.report import BlockResult
 from dial_lab.request import Request
+from dial_lab.resources import LLC
 from dial_lab.scenarios import scenario
 from dial_lab.topology import Machine
 
@@ -141,7 +142,9 @@ def test_what_is_learnt_while_load_is_moved_is_learnt_anew(
 
 
 IN_THE_CACHE = replace(
-    SITE, scenario=scenario("llc"), served={"s1": Calibration(quiet_rps=160.0, contended_rps=80.0)}
+    SITE,
+    scenario=replace(scenario("llc"), resource=LLC),
+    served={"s1": Calibration(quiet_rps=160.0, contended_rps=80.0)},
 )
 """In which a load takes the victim 50 ns alone and 100 beside its neighbour."""
 
