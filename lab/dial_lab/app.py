@@ -205,6 +205,9 @@ class Lines:
         Of the order.
     """
 
+    KIB = 512
+    """Three such sets fit into a core's second level of 2 MiB."""
+
     WORDS = 8
     """In a line of 64 bytes."""
 
@@ -215,7 +218,7 @@ class Lines:
     _OWN_KIB = 32
     """A first level's; of 16 to 64 KiB, work varied by 1 to 4 % while steps took 33 to 60 ns."""
 
-    def __init__(self, path: Path, kib: int, seed: int = 0) -> None:
+    def __init__(self, path: Path, kib: int = KIB, seed: int = 0) -> None:
         path.unlink(missing_ok=True)
         with path.open("x+b") as file:
             file.truncate(kib * 1024)
@@ -423,7 +426,6 @@ def main() -> None:
     parser.add_argument("--disk-file", type=Path)
     parser.add_argument("--working-set-kib", type=int, default=0)
     parser.add_argument("--lines-file", type=Path)
-    parser.add_argument("--lines-kib", type=int, default=512)
     parser.add_argument("--touch-scale", type=float, default=1.0)
     parser.add_argument("--steps-per-touch", type=int, default=0)
     parser.add_argument("--passes-per-us", type=float)
@@ -432,7 +434,7 @@ def main() -> None:
     use_cpu = burn if passes_per_us is None else partial(spin, passes_per_us)
     kib = options.working_set_kib
     memory = WorkingSet(kib, options.touch_scale, options.steps_per_touch) if kib else None
-    lines = Lines(options.lines_file, options.lines_kib) if options.lines_file else None
+    lines = Lines(options.lines_file) if options.lines_file else None
     disk = Disk(options.disk_file) if options.disk_file else None
     # Nothing here makes cycles, and a collection would be counted as somebody's latency.
     gc.disable()

@@ -18,7 +18,7 @@ from dial_lab.processes import Children
 from dial_lab.resources import Cost, Resource
 from dial_lab.resources.cpu import CPU
 from dial_lab.resources.llc import LLC
-from dial_lab.scenarios import SCENARIOS, scenario
+from dial_lab.scenarios import scenario
 from dial_lab.topology import Machine
 
 LEFT_RPS = {"net": 90.0, "cpu": 60.0, "llc": 75.0}
@@ -98,7 +98,7 @@ def test_siblings_of_a_victim_in_the_cache_are_at_work_while_it_is_measured(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found, calls = measured("llc", monkeypatch)
-    assert calls == [("llc", "s1 s2 s3", SCENARIOS["llc"].resource.cost)]
+    assert calls == [("llc", "s1 s2 s3", scenario("llc").resource.cost)]
     assert found == (Calibration(200.0, 75.0), *(Calibration(180.0, 175.0),) * 2)
 
 

@@ -209,3 +209,15 @@ def chosen(programs: Mapping[str, Program[Place]], name: str) -> Program[Place]:
     if name and name not in programs:
         raise LabError(f"neighbour {name}: no such program; allowed: {', '.join(programs)}")
     return programs[name or next(iter(programs))]
+
+
+def require_another_core(machine: Machine) -> None:
+    """That there is a core for a neighbour in the cache, which is on another one than its victim.
+
+    Raises
+    ------
+    LabError
+        If this computer has one core.
+    """
+    if not machine.other_cores:
+        raise LabError("llc: the neighbour needs a core beside the machines'; there is one")

@@ -51,17 +51,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from dial.errors import LabError
 from dial_lab import tenant
 from dial_lab.addresses import Address
 from dial_lab.neighbours import lines
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost, Program, chosen, limit_s
+from dial_lab.resources.base import Cost, Program, chosen, limit_s, require_another_core
 from dial_lab.topology import Machine
 from dial_lab.vms import vms
-
-KIB = 512
-"""Of each machine's working set: three of them fit into a second level of 2 MiB."""
 
 LOST_OVER_HIT = 1.0
 """l / h: see the module."""
@@ -117,13 +113,11 @@ class LinesResource:
         LabError
             If there is no core for a neighbour.
         """
-        if not machines[0].other_cores:
-            raise LabError("llc: the neighbour needs a core beside the machines'; there is one")
+        require_another_core(machines[0])
         with vms(machines) as places:
             try:
                 for machine in machines:
-                    path = file_of(machine)
-                    options = ("--lines-file", str(path), "--lines-kib", str(KIB))
+                    options = ("--lines-file", str(file_of(machine)))
                     tenant.start_app(children, machine, places[machine.name], options)
                 yield {name: vm.address for name, vm in places.items()}
             finally:

@@ -102,7 +102,14 @@ from dial_lab.app import WorkingSet
 from dial_lab.neighbours import memory
 from dial_lab.patience import when_quiet
 from dial_lab.processes import Children
-from dial_lab.resources.base import Cost, InCommon, Program, chosen, limit_s
+from dial_lab.resources.base import (
+    Cost,
+    InCommon,
+    Program,
+    chosen,
+    limit_s,
+    require_another_core,
+)
 from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine
 from dial_lab.vms import vms
 
@@ -315,8 +322,7 @@ class LlcResource:
             If there is no core for a neighbour, or the cache is in use by others.
         """
         victim, *siblings = machines
-        if not victim.other_cores:
-            raise LabError("llc: the neighbour needs a core beside the machines'; there is one")
+        require_another_core(victim)
         with vms(machines) as places:
             addresses = {name: vm.address for name, vm in places.items()}
 
