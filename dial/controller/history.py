@@ -50,12 +50,17 @@ class Read(Columns):
     slowdown
         (n,) CPU time of a request over the quiet one; NaN as ``slow``.
     requests
-        (n,) how many that rests on.
+        (n,) how many ended in the interval; the CPU time is of ``overlap`` times as many.
     wait, wait_sd
         (n,) rho_bg by the CPU time waited for, and its standard error; NaN as ``slow``.
     rate, rate_sd
         (n,) rho_bg by what the balancer gives it beside its siblings, so that it is compared
         already, and its standard error; NaN where that is not known.
+    stretch
+        (n,) CPU time used and waited for, for each CPU second used, over the quiet one; NaN as
+        ``slow``.
+    overlap
+        (n,) how many intervals the agent's sample is long, and CPU times are of; 1 and more.
     """
 
     slow: Floats
@@ -67,6 +72,34 @@ class Read(Columns):
     wait_sd: Floats
     rate: Floats
     rate_sd: Floats
+    stretch: Floats
+    overlap: Floats
+
+    @property
+    def sampled(self) -> Floats:
+        """How many requests the CPU time is of."""
+        return self.requests * np.fmax(self.overlap, 1.0)
+
+    @property
+    def persistence(self) -> Floats:
+        """How long the interval is, in relaxation times of a sample's error.
+
+        Errors of samples that are m intervals long, and k apart, go together by 1 - k/m, summed
+        over all k by m.  Averages of an Ornstein-Uhlenbeck process over intervals of a relaxation
+        times do by as much where (1 - e^-a)/a is 1 - 1/m, and that is 1/(1 + a/2 + a^2/12) to
+        within 0.03.
+        """
+        more = np.fmax(self.overlap - 1.0, 1.0 / LONG)
+        found: Floats = np.minimum(np.sqrt(9.0 + 12.0 / more) - 3.0, LONG)
+        return found
+
+    @property
+    def residence(self) -> Floats:
+        """Time of a request at the CPU, using it and waiting for it, over the quiet one.
+
+        Where it is not known how long it waits, what it uses.
+        """
+        return self.slowdown * np.where(np.isnan(self.stretch), 1.0, self.stretch)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,13 +113,19 @@ class Apparent:
     mean, sd
         rho_bg, NaN where the witness says nothing, and its standard error.
     relaxations
-        How long the interval is, in relaxation times of the backend's queue: T_x of two intervals
-        that are short go together, CPU times never do.
+        How long the interval is, in relaxation times of what makes it wrong: T_x of two intervals
+        that are short go together, as the backend's queue does, and CPU times as far as samples
+        overlap (:attr:`Read.persistence`).
     """
 
     mean: Floats
     sd: Floats
     relaxations: Floats
+
+    @property
+    def of_siblings(self) -> Apparent:
+        """Of groups (k, m, w), without the backends themselves, which come first."""
+        return Apparent(self.mean[:, 1:], self.sd[:, 1:], self.relaxations[:, 1:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +135,7 @@ class History(Columns):
     Attributes
     ----------
     read
-        (n, 9, w) the fields of :class:`Read`, of w intervals, the newest last.
+        (n, 11, w) the fields of :class:`Read`, of w intervals, the newest last.
     """
 
     read: Floats
@@ -109,8 +148,9 @@ class History(Columns):
     def then(self, newest: Read) -> History:
         """One interval more."""
         n, fields, width = self.read.shape
-        read = np.empty((n, fields, width + 1))
-        read[:, :, :-1] = self.read
+        # A state of before a field was added knows nothing of it: new ones come last.
+        read = np.full((n, len(Read.__slots__), width + 1), math.nan)
+        read[:, :fields, :-1] = self.read
         for at, name in enumerate(Read.__slots__):
             read[:, at, -1] = getattr(newest, name)
         return History(read)
@@ -130,6 +170,11 @@ class History(Columns):
         """(n,) a field of :class:`Read` as it was :data:`SPACING_INTERVALS` ago, and now."""
         field = self._field(name)
         return field[:, -1 - SPACING_INTERVALS], field[:, -1]
+
+    def requests_of_samples(self) -> tuple[Floats, Floats]:
+        """(n,) how many requests the samples of :meth:`spaced` are of."""
+        sampled = Read(*np.moveaxis(self.read, 1, 0)).sampled
+        return sampled[:, -1 - SPACING_INTERVALS], sampled[:, -1]
 
     def _field(self, name: str) -> Floats:
         """(n, w) one of :class:`Read`, by interval."""
@@ -162,39 +207,49 @@ class Witnesses:
 
     def by_t_x(self, rows: Ints) -> Apparent:
         """Of the backends in these rows, (..., w) for rows (...,)."""
-        slow, rho_fg, requests, *_ = self._fields(rows)
-        reading = Reading(MM1, slow, rho_fg, requests, self._percentile)
+        fields = self._fields(rows)
+        reading = Reading(MM1, fields.slow, fields.rho_fg, fields.t_x_requests, self._percentile)
         mean, sd = self._sampling.alone(reading)
         sd *= self.noise.t_x[rows][..., None]
         return _apparent(mean, sd, np.minimum(reading.relaxations(mean), LONG))
 
     def t_x_speaks(self, rows: Ints) -> Bools:
         """Of which intervals T_x says anything, (..., w) for rows (...,)."""
-        slow, rho_fg, *_ = self._fields(rows)
-        speaks: Bools = ~(np.isnan(slow) | np.isnan(rho_fg))
+        fields = self._fields(rows)
+        speaks: Bools = ~(np.isnan(fields.slow) | np.isnan(fields.rho_fg))
         return speaks
 
     def by_cpu_time(self, rows: Ints) -> Apparent:
         """The same by the CPU time of a request."""
-        _, _, _, slowdown, requests, *_ = self._fields(rows)
-        reading = Reading(SLOWDOWN, slowdown, 0.0, requests, percentile=None)
+        fields = self._fields(rows)
+        mean, sd = self._cpu_time(fields, rows)
+        return _apparent(mean, sd, fields.persistence)
+
+    def by_cpu_residence(self, rows: Ints) -> Apparent:
+        """The same by the time that a request is at the CPU, using it and waiting for it."""
+        fields = self._fields(rows)
+        mean, sd = self._cpu_time(fields, rows)
+        left = 1.0 / fields.residence
+        varies = np.hypot(sd / (1.0 - mean), np.nan_to_num(fields.wait_sd / (1.0 - fields.wait)))
+        return _apparent(1.0 - left, left * varies, fields.persistence)
+
+    def _cpu_time(self, read: Read, rows: Ints) -> tuple[Floats, Floats]:
+        reading = Reading(SLOWDOWN, read.slowdown, 0.0, read.sampled, percentile=None)
         mean, sd = self._sampling.alone(reading)
-        sd *= self.noise.cpu_time[rows][..., None]
-        return _apparent(mean, sd, np.full_like(slowdown, LONG))
+        return np.asarray(mean), np.asarray(sd) * self.noise.cpu_time[rows][..., None]
 
     def by_cpu_wait(self, rows: Ints) -> Apparent:
         """The same by the CPU time waited for."""
-        *_, wait, wait_sd, _, _ = self._fields(rows)
-        return _apparent(wait, wait_sd, np.full_like(wait, LONG))
+        fields = self._fields(rows)
+        return _apparent(fields.wait, fields.wait_sd, fields.persistence)
 
     def by_rate(self, rows: Ints) -> Apparent:
         """The same by what the balancer gives them."""
-        *_, rate, rate_sd = self._fields(rows)
-        return _apparent(rate, rate_sd, np.full_like(rate, LONG))
+        fields = self._fields(rows)
+        return _apparent(fields.rate, fields.rate_sd, np.full_like(fields.rate, LONG))
 
-    def _fields(self, rows: Ints) -> Floats:
-        fields: Floats = np.moveaxis(self._history.read[rows], -2, 0)
-        return fields
+    def _fields(self, rows: Ints) -> Read:
+        return Read(*np.moveaxis(self._history.read[rows], -2, 0))
 
 
 def _apparent(mean: object, sd: object, relaxations: object) -> Apparent:

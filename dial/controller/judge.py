@@ -11,13 +11,15 @@ those that are slow, that ask for load to move, or that it was moved away from.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from dial.classifier import Metrics
-from dial.columns import Bools, Floats
+from dial.columns import Bools, Floats, Ints
 from dial.controller.classify import find_cause
+from dial.controller.doubts import in_doubt
 from dial.controller.engage import Suspicion, asked, by_chance, engage
 from dial.controller.finding import Finding
 from dial.controller.follow import follow
@@ -63,12 +65,9 @@ def judge(
         # Who asks for load to move may be calm: its interval is read beside what it taught.
         looks = looks.beside(known.curve)
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
-    uneasy_intervals = np.minimum(
-        known.uneasy_intervals + np.where(contended, 0, 1), WINDOW_INTERVALS
-    )
+    uneasy_intervals = np.minimum(known.uneasy_intervals + ~contended, WINDOW_INTERVALS)
     uneasy_intervals[at_ease] = 0
-    at_ease_again = {names[row] for row in np.flatnonzero(at_ease)} if backends.suspects else set()
-    suspects = {n: cause for n, cause in backends.suspects.items() if n not in at_ease_again}
+    suspects = _without(names, np.flatnonzero(at_ease), backends.suspects)
     releases = dict(backends.releases)
 
     # Of this interval alone: what was before says nothing of whether a neighbour is still there.
@@ -129,8 +128,17 @@ def judge(
         history=history.latest(),
         uneasy_intervals=uneasy_intervals,
     )
-    backends = Backends(names, known, contentions, suspects, releases)
+    doubts = in_doubt(policy, backends.doubts, looks, groups, contentions, tick=tick)
+    backends = Backends(names, known, contentions, suspects, releases, doubts)
     return backends, Verdicts(policy, looks, signal, peak, judged)
+
+
+def _without(
+    names: tuple[str, ...], at_ease: Ints, suspects: Mapping[str, Suspect]
+) -> dict[str, Suspect]:
+    """The suspects but those in the rows ``at_ease``."""
+    gone = {names[row] for row in at_ease.tolist()} if suspects else set()
+    return {name: suspect for name, suspect in suspects.items() if name not in gone}
 
 
 def _look_into(
@@ -255,7 +263,7 @@ def _learn(
     now = Metrics(looks.seen.windows, looks.seen.samples, rho_fg)
     before, slowdown = history.spaced("slowdown")
     slowdown = np.where(history.has_load(), slowdown, np.nan)
-    requests = history.spaced("requests")
+    requests = history.requests_of_samples()
     return known.but(
         costs=known.costs.learn((before, slowdown), requests, trusted, memory_intervals=memory),
         baseline=known.baseline.learn(now, where, memory_intervals=memory),

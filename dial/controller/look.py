@@ -211,16 +211,18 @@ def look_at(
     given = passed_over(observation, windows["rate_per_s"], usable, even=even)
     part_of_usual = _part_of_usual(known, features)
     part_shifted = np.ones(len(seen)) if even else part_of_usual
+    # A sample that is longer than the interval is in the next one's too.
+    overlap = np.fmax(samples["interval_s"] / observation.interval_s, 1.0)
     read = Read(
         np.where(usable, windows["t_x_ms"] / known.curve.scale_ms(), np.nan),
         rho_fg,
         windows["t_x_requests"],
         np.where(heard, _surely_dearer(features["cpu_time_ratio"], part_shifted), np.nan),
         windows["requests"],
-        *_by_cpu_wait(
-            features, seen, observation.interval_s, heard, _for_its_load(used, known.curve)
-        ),
+        *_by_cpu_wait(features, seen, overlap, heard, _for_its_load(used, known.curve)),
         *_by_rate(policy, known, given),
+        np.where(heard, features.cpu_wait_ratio()[0], np.nan),
+        overlap,
     )
     return Looks(
         seen,
@@ -285,7 +287,7 @@ def _for_its_load(used: Floats, curve: QuietCurve) -> Floats:
 
 
 def _by_cpu_wait(
-    features: Features, seen: Seen, interval_s: float, heard: Bools, for_its_load: Floats
+    features: Features, seen: Seen, overlap: Floats, heard: Bools, for_its_load: Floats
 ) -> tuple[Floats, Floats]:
     """rho_bg by the CPU time waited for, and its error; NaN where it is not ``heard``.
 
@@ -294,10 +296,8 @@ def _by_cpu_wait(
     """
     ratio, quiet_sd = features.cpu_wait_ratio()
     ratio = ratio / for_its_load
-    # A sample that is longer than the interval is in the next one's too, and counts as its part.
-    overlap = np.fmax(seen.samples["interval_s"] / interval_s, 1.0)
-    requests = np.maximum(seen.windows["requests"], 1.0)
-    sd = np.fmax(quiet_sd * np.sqrt(overlap), WAIT_VARIES / np.sqrt(requests))
+    requests = np.maximum(seen.windows["requests"] * overlap, 1.0)
+    sd = np.fmax(quiet_sd, WAIT_VARIES / np.sqrt(requests))
     left = np.where(heard & (ratio > 0.0), 1.0 / ratio, np.nan)
     return 1.0 - left, left * sd
 

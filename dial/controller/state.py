@@ -164,6 +164,8 @@ class Backends:
         What the last interval looked like that was above its band, until all is calm again.
     releases
         Of those that had a neighbour.
+    doubts
+        Until which tick each is taken last of idle backends (:mod:`dial.controller.doubts`).
     """
 
     names: tuple[str, ...] = ()
@@ -173,6 +175,7 @@ class Backends:
     contentions: dict[str, Contention] = field(default_factory=dict)
     suspects: dict[str, Suspect] = field(default_factory=dict)
     releases: dict[str, Release] = field(default_factory=dict)
+    doubts: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         rows = self.known.uneasy_intervals.size
@@ -193,6 +196,7 @@ class Backends:
             _without(gone, self.contentions),
             _without(gone, self.suspects),
             _without(gone, self.releases),
+            _without(gone, self.doubts),
         )
 
 

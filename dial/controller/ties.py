@@ -38,6 +38,9 @@ Regimes
     little load
         A slower backend that is never needed gets no requests, and nobody would learn that it has
         become faster: for 20 ticks of 600 it is taken as it comes.
+    a backend in doubt
+        Who seems to be slowed by a neighbour that is not sure yet (:mod:`dial.controller.doubts`)
+        is taken last as well, with k = 1, whatever its quiet past.
     a neighbour comes
         Its victim has few requests already.  What is learnt goes on being learnt, as when the
         tenant's own load falls; but parts of the requests are not what they were, so that the
@@ -133,7 +136,8 @@ def requests_ahead(
     slower = found.above >= np.maximum(math.log(least), SURE_ALONE_DEVIATIONS * found.sd)
     before = _before(shift, backends)
     still = (before > 0) & (found.above >= math.log1p(_STAYS * (least - 1.0)))
-    rows = np.flatnonzero((slower | still) & given)
+    in_doubt = np.fromiter(map(backends.doubts.__contains__, backends.names), np.bool_)
+    rows = np.flatnonzero((slower | still | in_doubt) & given)
     slowest_first = rows[np.argsort(-found.above[rows], kind="stable")]
     others_rps = peak_rps[given].sum() - np.cumsum(peak_rps[slowest_first])
     part = np.where(before[slowest_first] > 0, _ENDS, _BEGINS)

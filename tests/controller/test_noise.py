@@ -6,7 +6,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from dial.controller import fading
 from dial.controller.history import History, Read, Witnesses
 from dial.controller.noise import Costs, Noise, noise, rate_deviation
 from dial.detector import CusumState
@@ -114,9 +117,50 @@ def test_of_fewer_requests_than_usual_a_residual_is_less_sure():
     assert found == pytest.approx(0.4, rel=1e-4)
 
 
+def read_of(**said: np.ndarray) -> Read:
+    """One interval of two backends, of which nothing else is known."""
+    nothing = dict.fromkeys(Read.__slots__, np.full(2, np.nan))
+    return Read(**nothing | {"t_x_requests": 50.0 * np.ones(2), "overlap": np.ones(2)} | said)
+
+
+def test_a_sample_of_two_intervals_is_of_twice_the_requests_and_not_seen_twice():
+    two, nobody = np.ones(2), Noise(*np.ones((4, 2)))
+    rows = np.array([[0, 1]])
+
+    def one_and_two(overlap):
+        """Errors of one interval's CPU time, and of the mean of two."""
+        read = read_of(slowdown=1.5 * two, requests=50.0 * two, overlap=overlap * two)
+        history = History.blank(2).then(read)
+        says = Witnesses(history, Tracker(model_error=0.0), 90.0, nobody)
+        once = fading.means(says.by_cpu_time(rows))[1]
+        says = Witnesses(history.then(read), Tracker(model_error=0.0), 90.0, nobody)
+        return once[0, 0], fading.means(says.by_cpu_time(rows))[1][0, 0]
+
+    apart, overlapping = one_and_two(1.0), one_and_two(2.0)
+    assert overlapping[0] == pytest.approx(apart[0] / np.sqrt(2.0))
+    assert apart[1] == pytest.approx(apart[0] * np.hypot(0.85, 1.0) / 1.85, rel=1e-3)
+    # Of three intervals' requests, not of four.
+    assert overlapping[1] == pytest.approx(apart[0] * np.sqrt(1.5) / 2.0, rel=0.05)
+
+
+@given(st.floats(1.05, 60.0))
+def test_errors_of_samples_that_overlap_go_together_by_as_many_as_they_are_long(overlap):
+    a = float(read_of(overlap=np.full(2, overlap)).persistence[0])
+    assert (1.0 - np.exp(-a)) / a == pytest.approx(1.0 - 1.0 / overlap, abs=0.03)
+
+
+def test_samples_that_do_not_overlap_have_nothing_to_do_with_each_other():
+    assert read_of(overlap=np.ones(2)).persistence[0] > 100.0
+
+
+def test_how_long_a_request_is_at_the_cpu_is_what_it_uses_and_what_it_waits_for():
+    both = read_of(slowdown=np.array([1.25, 1.5]), stretch=np.array([1.2, np.nan]))
+    assert both.residence == pytest.approx([1.5, 1.5])
+
+
 def test_each_witness_of_each_backend_has_its_own_noise():
     two = np.ones(2)
-    read = Read(2.0 * two, 0.5 * two, 50.0 * two, 1.5 * two, 50.0 * two, *(0.1 * two,) * 4)
+    read = read_of(slow=2.0 * two, rho_fg=0.5 * two, slowdown=1.5 * two, requests=50.0 * two)
     history, rows = History.blank(2).then(read), np.array([[0, 1]])
 
     def errors(noise):

@@ -1,0 +1,107 @@
+"""Who seems to be slowed by a neighbour, and is not yet surely: taken last of idle backends.
+
+Problem
+    Where little is to do a few requests tell little.  A neighbour in the cache of one of three
+    backends, at a quarter of their load, doubled T90 of 30 requests a second and made the CPU time
+    of each 1.2 times what it was: what load is moved by was met after 14 s, or not in 15.  But at
+    such a load most backends are idle, and which of the idle ones is taken costs nobody anything.
+
+Formula
+    Over the newest 2, 4 or 8 intervals T_x and the time of a request at the CPU, each beside the
+    siblings' (:mod:`dial.controller.siblings`), both say
+
+        r_i >= b,    z_i = r_i / s_i >= 1.5,    and    sqrt(sum z_i^2) >= 2.5
+
+    with b the least that load is moved for: by chance in 3 of 1000 comparisons, were they normal.
+    Such a backend is taken last for 20 ticks (:mod:`dial.controller.ties`), if the others can do
+    without it, and after that as it comes, so that what is seen of it is new.
+
+Regimes
+    it was chance
+        A tie is broken otherwise than it would have been; nothing is said of a neighbour.
+    much load
+        Nothing is done: ties are rare, and what few requests say of a neighbour comes late.
+    a strong neighbour
+        Load is moved in that interval or the next, by what it is always moved by.
+    it stays in doubt
+        For 20 ticks of each 20 and as many as it takes to doubt it again it is taken last.
+
+Source
+    Own (decision 64).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+
+import numpy as np
+
+from dial.columns import Ints
+from dial.controller.look import Looks
+from dial.controller.policy import Policy
+from dial.controller.siblings import Comparison, ControlGroups
+from dial.types import NoData
+
+_INTERVALS = (2, 4, 8)
+"""Of a neighbour that has just come, and of one that few requests show."""
+
+_LEAST_DEVIATIONS, _TOGETHER_DEVIATIONS = 1.5, 2.5
+
+_TICKS = 20
+"""As long as a backend that was always slower is taken as it comes in between."""
+
+
+def in_doubt(
+    policy: Policy,
+    before: Mapping[str, int],
+    looks: Looks,
+    groups: ControlGroups,
+    contended: Collection[str],
+    *,
+    tick: int,
+) -> dict[str, int]:
+    """Until which tick each backend in doubt is taken last.
+
+    Parameters
+    ----------
+    policy : for the least that load is moved for.
+    before : the same after the last tick.
+    looks : the backends' interval.
+    groups : their siblings.
+    contended : names of those that load is moved away from, who are in no doubt.
+    tick : its number.
+    """
+    if policy.strategies.detect == "band":
+        return {}
+    names, least = looks.seen.names, policy.guards.engage_rho_bg
+    doubts = {n: until for n, until in before.items() if until > tick and n not in contended}
+    dear = np.flatnonzero(1.0 - 1.0 / looks.read.residence >= least).tolist()
+    asked = [row for row in dear if names[row] not in contended and names[row] not in doubts]
+    if asked:
+        slower = _seem_slower(groups, np.array(asked, np.int64), least)
+        doubts |= dict.fromkeys((names[row] for row in slower), tick + _TICKS)
+    return doubts
+
+
+def _seem_slower(groups: ControlGroups, rows: Ints, least: float) -> set[int]:
+    """Which of the backends in these rows both witnesses call slower."""
+    found: set[int] = set()
+    for intervals in _INTERVALS:
+        over = np.full(rows.size, intervals)
+        said = zip(groups.by_t_x(rows, over), groups.by_cpu_residence(rows, over), strict=True)
+        both = zip(rows.tolist(), said, strict=True)
+        found |= {row for row, each in both if _seems_slower(each, least)}
+    return found
+
+
+def _seems_slower(said: Iterable[Comparison | NoData], least: float) -> bool:
+    deviations = [_deviations(one, least) for one in said]
+    return min(deviations) >= _LEAST_DEVIATIONS and math.hypot(*deviations) >= _TOGETHER_DEVIATIONS
+
+
+def _deviations(one: Comparison | NoData, least: float) -> float:
+    """By how many of its errors it is slower; 0 where that is less than ``least``."""
+    if isinstance(one, NoData) or one.excess.mean < least:
+        return 0.0
+    return one.excess.mean / one.excess.sd
