@@ -10,8 +10,9 @@ Formula
     Each witness says what a neighbour would take, r_i with its standard error s_i: T_x beside the
     siblings (:mod:`dial.controller.siblings`), what the balancer gives it beside the siblings
     (:mod:`dial.controller.passed_over`), and the CPU beside the siblings, by the time it is waited
-    for where that is accused, or by the CPU time of a request where the cache is.  With b the least
-    that load is moved for, they agree when for all i
+    for where that is accused, or by the CPU time of a request where the cache is; and if that tells
+    of a half of what load is moved for, but not of all, by the time of a request at the CPU, using
+    it and waiting for it.  With b the least that load is moved for, they agree when for all i
 
         r_i >= b,    z_i = r_i / s_i >= 1.5,    and    sqrt(sum min(z_i, 3.5)^2) >= 4.5.
 
@@ -88,6 +89,9 @@ _TOGETHER_DEVIATIONS = 4.5
 
 _LEAST_EXPLAINED = 0.5
 """Of rho_bg by T_x, by the wait for the CPU: T_x of one interval is off by as much."""
+
+_LEAST_OF_USE = 0.5
+"""Of what load is moved for, by the CPU time alone, where a cache is accused."""
 
 _FEWEST_INTERVALS = 15.0
 """In which CPU times were seen; of an exponential cost's variation a third is chance then."""
@@ -182,6 +186,10 @@ def _all_agree(
     """The same where all three have to be sure; ``compared`` by T_x, and by what its CPU gives."""
     least = policy.guards.engage_rho_bg
     beside, by_cpu = compared
+    if cause is Cause.LLC and _LEAST_OF_USE * least <= by_cpu.excess.mean < least:
+        # A VM that uses more of the CPU waits for more of it, and both are lost.
+        at_cpu = siblings.by_cpu_residence(look.row)
+        by_cpu = by_cpu if isinstance(at_cpu, NoData) else at_cpu
     # What it said before load was shifted is not of this interval.
     by_rate = None if _is_shifted(look) else siblings.by_rate(look.row)
     if isinstance(by_rate, NoData) or beside.shared or not _say_so_now(policy, look, cause):
@@ -205,7 +213,7 @@ def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
     """Whether each of the witnesses says it of this interval alone, however sure."""
     read, row, least = look.looks.read, look.row, policy.guards.engage_rho_bg
     by_rate = math.inf if _is_shifted(look) else read.rate[row]
-    by_cpu = read.wait[row] if cause is Cause.CPU else 1.0 - 1.0 / read.slowdown[row]
+    by_cpu = read.wait[row] if cause is Cause.CPU else 1.0 - 1.0 / read.residence[row]
     by_t_x = lost_by(policy, look, Cause.UNKNOWN)
     if isinstance(by_t_x, NoData):
         return False

@@ -86,11 +86,12 @@ class Read(Columns):
 
         Errors of samples that are m intervals long, and k apart, go together by 1 - k/m, summed
         over all k by m.  Averages of an Ornstein-Uhlenbeck process over intervals of a relaxation
-        times do by as much where (1 - e^-a)/a is 1 - 1/m, and that is 1/(1 + a/2 + a^2/12) to
-        within 0.03.
+        times do by as much where (1 - e^-a)/a is 1 - 1/m.  With 1/(1 + a/2 + a^2/12) for the left
+        side, and one step of iteration, a is found to within a hundredth.
         """
-        more = np.fmax(self.overlap - 1.0, 1.0 / LONG)
-        found: Floats = np.minimum(np.sqrt(9.0 + 12.0 / more) - 3.0, LONG)
+        longer = np.fmax(self.overlap - 1.0, 1.0 / LONG)
+        about = np.sqrt(9.0 + 12.0 / longer) - 3.0
+        found: Floats = (1.0 + 1.0 / longer) * -np.expm1(-about)
         return found
 
     @property

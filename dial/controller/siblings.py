@@ -354,6 +354,10 @@ class Siblings:
         """The same by the CPU time of a request."""
         return self._likely_by_cpu_time[row]
 
+    def by_cpu_residence(self, row: int) -> Comparison | NoData:
+        """The same by the time of a request at the CPU."""
+        return self._likely_by_cpu_residence[row]
+
     def by_cpu_wait(self, row: int) -> Comparison | NoData:
         """The same by the CPU time waited for."""
         return self._likely_by_cpu_wait[row]
@@ -395,6 +399,11 @@ class Siblings:
     def _likely_by_cpu_time(self) -> dict[int, Comparison | NoData]:
         rows = self._likely
         return _by_row(rows, self._groups.by_cpu_time(rows, self._intervals[rows]))
+
+    @cached_property
+    def _likely_by_cpu_residence(self) -> dict[int, Comparison | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_cpu_residence(rows, self._intervals[rows]))
 
     @cached_property
     def _likely_by_cpu_wait(self) -> dict[int, Comparison | NoData]:

@@ -31,6 +31,7 @@ class Said:
     t_x: RhoBg = HALF
     rate: RhoBg | NoData = HALF
     cpu: RhoBg | None = HALF
+    at_cpu: RhoBg | NoData = HALF
     wait: RhoBg | NoData = NOBODY
     siblings: RhoBg = NOBODY
     cost_noise: float = 1.0
@@ -41,6 +42,9 @@ class Said:
 
     def by_cpu(self, row, cause):
         return None if self.cpu is None else Comparison(self.cpu, NOBODY)
+
+    def by_cpu_residence(self, row):
+        return self.at_cpu if isinstance(self.at_cpu, NoData) else Comparison(self.at_cpu, NOBODY)
 
     def by_rate(self, row):
         return self.rate
@@ -54,7 +58,7 @@ class Said:
         return Noise(one, one, self.cost_noise * one, self.intervals * one)
 
     def look(self):
-        said = {"rate": 0.5, "wait": 0.5, "slowdown": 2.0, "t_x_ms": 20.0} | self.now
+        said = {"rate": 0.5, "wait": 0.5, "residence": 2.0, "t_x_ms": 20.0} | self.now
         t_x_ms = said.pop("t_x_ms")
         read = SimpleNamespace(**{name: np.array([value]) for name, value in said.items()})
         return SimpleNamespace(
@@ -111,6 +115,24 @@ def test_one_that_is_very_sure_does_not_speak_for_all(found, who):
 
 
 @pytest.mark.parametrize(
+    ("uses", "at_cpu", "enough"),
+    [(0.15, HALF, True), (0.09, HALF, False), (0.15, RhoBg(0.19, 0.05), False)],
+    ids=["waits-as-well", "uses-too-little", "both-are-too-little"],
+)
+def test_a_victim_in_the_cache_that_waits_for_the_cpu_it_uses_is_at_it_for_longer(
+    found, uses, at_cpu, enough
+):
+    agreed = found(Cause.LLC, cpu=RhoBg(uses, 0.02), at_cpu=at_cpu)
+    assert agreed == (Agreement(HALF, at_cpu, HALF) if enough else None)
+    assert found(Cause.CPU, cpu=RhoBg(uses, 0.02), at_cpu=at_cpu, rho_bg=NOBODY) is None
+
+
+def test_where_no_wait_is_known_the_cpu_time_itself_has_to_be_enough(found):
+    nothing = NoData("no interval")
+    assert found(Cause.LLC, cpu=RhoBg(0.15, 0.02), at_cpu=nothing) is None
+
+
+@pytest.mark.parametrize(
     "unheard",
     [{"rate": NoData("by weight alone")}, {"cpu": None}],
     ids=["round-robin", "no-agent"],
@@ -160,8 +182,8 @@ def test_each_of_the_two_has_to_say_so_of_the_newest_interval_alone(found, who):
         (Cause.CPU, "rate", 0.1),
         (Cause.CPU, "wait", math.nan),
         (Cause.CPU, "wait", 0.1),
-        (Cause.LLC, "slowdown", math.nan),
-        (Cause.LLC, "slowdown", 1.1),
+        (Cause.LLC, "residence", math.nan),
+        (Cause.LLC, "residence", 1.1),
     ],
 )
 def test_each_has_to_say_so_of_the_newest_interval_alone(found, cause, who, value):

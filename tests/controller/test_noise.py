@@ -138,7 +138,7 @@ def test_a_sample_of_two_intervals_is_of_twice_the_requests_and_not_seen_twice()
 
     apart, overlapping = one_and_two(1.0), one_and_two(2.0)
     assert overlapping[0] == pytest.approx(apart[0] / np.sqrt(2.0))
-    assert apart[1] == pytest.approx(apart[0] * np.hypot(0.85, 1.0) / 1.85, rel=1e-3)
+    assert apart[1] == pytest.approx(apart[0] * np.hypot(0.85, 1.0) / 1.85, rel=1e-5)
     # Of three intervals' requests, not of four.
     assert overlapping[1] == pytest.approx(apart[0] * np.sqrt(1.5) / 2.0, rel=0.05)
 
@@ -146,7 +146,7 @@ def test_a_sample_of_two_intervals_is_of_twice_the_requests_and_not_seen_twice()
 @given(st.floats(1.05, 60.0))
 def test_errors_of_samples_that_overlap_go_together_by_as_many_as_they_are_long(overlap):
     a = float(read_of(overlap=np.full(2, overlap)).persistence[0])
-    assert (1.0 - np.exp(-a)) / a == pytest.approx(1.0 - 1.0 / overlap, abs=0.03)
+    assert (1.0 - np.exp(-a)) / a == pytest.approx(1.0 - 1.0 / overlap, rel=0.01)
 
 
 def test_samples_that_do_not_overlap_have_nothing_to_do_with_each_other():

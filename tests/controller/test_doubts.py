@@ -1,0 +1,134 @@
+"""Who seems to be slowed by a neighbour is taken last of idle backends, for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from dial.controller.doubts import in_doubt
+from dial.controller.policy import Policy
+from dial.controller.siblings import Comparison
+from dial.estimator import RhoBg
+from dial.types import Action, NoData, WeightKind, WeightMeaning
+
+DELAY = WeightMeaning(WeightKind.SERVICE_RATE, minimum=1, maximum=256, zero_drains=True)
+
+NOBODY = RhoBg(0.0, 0.0)
+LIKELY = RhoBg(0.4, 0.2)
+"""Two of these are enough, at 2 standard errors each: 2.8 together."""
+
+HARDLY = RhoBg(0.4, 0.25)
+"""And two of these are not: 1.6 each, 2.26 together."""
+
+
+class Told:
+    """Control groups that say of s1, over so many intervals, what they were told."""
+
+    def __init__(self, t_x, at_cpu, over):
+        self._t_x, self._at_cpu, self._over = t_x, at_cpu, over
+
+    def by_t_x(self, rows, intervals):
+        return self._said(rows, intervals, self._t_x)
+
+    def by_cpu_residence(self, rows, intervals):
+        return self._said(rows, intervals, self._at_cpu)
+
+    def _said(self, rows, intervals, what):
+        assert set(rows.tolist()) == {0}
+        if isinstance(what, NoData):
+            return [what]
+        return [Comparison(what if set(intervals) == {self._over} else NOBODY, NOBODY)]
+
+
+@pytest.fixture
+def doubts(policy_source):
+    policy = Policy.of(policy_source)
+
+    def ask(
+        t_x=LIKELY, at_cpu=LIKELY, *, over=4, residence=1.5, before=None, contended=(), tick=100
+    ):
+        read = SimpleNamespace(residence=np.array([residence, 1.0, np.nan]))
+        looks = SimpleNamespace(seen=SimpleNamespace(names=("s1", "s2", "s3")), read=read)
+        told = Told(t_x, at_cpu, over)
+        return in_doubt(policy, before or {}, looks, told, contended, tick=tick)
+
+    return ask
+
+
+@pytest.mark.parametrize("over", [2, 4, 8])
+def test_two_witnesses_that_likely_are_right_together_are_enough_over_a_few_intervals(doubts, over):
+    assert doubts(over=over) == {"s1": 120}
+
+
+@pytest.mark.parametrize("who", ["t_x", "at_cpu"])
+@pytest.mark.parametrize(
+    "says",
+    [RhoBg(0.19, 0.01), RhoBg(0.4, 0.3), RhoBg(-0.4, 0.1), NoData("no interval")],
+    ids=["too-little", "by-chance", "the-contrary", "nothing"],
+)
+def test_each_of_them_has_to_say_so(doubts, who, says):
+    sure = {"t_x": RhoBg(0.4, 0.01), "at_cpu": RhoBg(0.4, 0.01)}
+    assert doubts(**sure) == {"s1": 120}
+    assert doubts(**sure | {who: says}) == {}
+
+
+def test_both_of_them_together_have_to_be_likely(doubts):
+    assert doubts(HARDLY, HARDLY) == {}
+    assert doubts(HARDLY, LIKELY) == {"s1": 120}
+
+
+def test_what_the_newest_interval_does_not_say_is_in_no_doubt(doubts):
+    assert doubts(residence=1.2) == {}
+
+
+def test_doubt_lasts_for_twenty_ticks_and_then_has_to_be_new(doubts):
+    assert doubts(before={"s1": 101, "s3": 105}) == {"s1": 101, "s3": 105}
+    assert doubts(before={"s1": 100}, residence=1.0) == {}
+    assert doubts(before={"s1": 100}) == {"s1": 120}
+
+
+def test_who_load_is_moved_away_from_is_in_no_doubt(doubts):
+    assert doubts(before={"s1": 110}, contended={"s1"}) == {}
+
+
+def test_the_papers_detector_doubts_nobody(policy_source):
+    strategies = policy_source.strategies.model_copy(update={"detect": "band"})
+    policy = Policy.of(policy_source.model_copy(update={"strategies": strategies}))
+    assert in_doubt(policy, {"s1": 110}, None, None, (), tick=100) == {}
+
+
+@pytest.fixture
+def make_doubtful(make_service):
+    """Learns of a service with little load, and then doubts ``s1`` for 20 ticks."""
+
+    def make(**given: object):
+        service = make_service(**{"arrival_per_s": 90.0, "meaning": DELAY} | given)
+        service.run(30)
+        backends = replace(service.state.backends, doubts={"s1": service.tick + 20})
+        service.state = replace(service.state, backends=backends)
+        return service
+
+    return make
+
+
+def test_who_is_in_doubt_is_the_last_of_idle_backends_and_then_taken_as_it_comes(make_doubtful):
+    service = make_doubtful()
+    plan = service.run()
+    assert (plan.action, service.weights) == (Action.PREFER, {"s1": 95, "s2": 100, "s3": 100})
+    assert {b.verdict.cause for b in plan.backends} == {"none"}
+    service.run(25)
+    assert set(service.weights.values()) == {100}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"guards": {"slower_ratio": None}}, {"arrival_per_s": 300.0}],
+    ids=["switched-off", "much-load"],
+)
+def test_doubt_does_nothing(make_doubtful, given):
+    service = make_doubtful(**given)
+    service.run(5)
+    assert set(service.weights.values()) == {100}
