@@ -10,11 +10,12 @@ Formula
     Over the newest 2, 4 or 8 intervals T_x and the time of a request at the CPU, each beside the
     siblings' (:mod:`dial.controller.siblings`), both say
 
-        r_i >= b,    z_i = r_i / s_i >= 1.5,    and    sqrt(sum z_i^2) >= 2.5
+        r_i >= b    and    r_i >= 1.5 s_i
 
-    with b the least that load is moved for: by chance in 3 of 1000 comparisons, were they normal.
-    Such a backend is taken last for 20 ticks (:mod:`dial.controller.ties`), if the others can do
-    without it, and after that as it comes, so that what is seen of it is new.
+    with b the least that load is moved for and s_i their errors: by chance in 4 of 1000
+    comparisons, were they normal.  Such a backend is taken last for 20 ticks
+    (:mod:`dial.controller.ties`), if the others can do without it, and after that as it comes, so
+    that what is seen of it is new.
 
 Regimes
     it was chance
@@ -32,8 +33,7 @@ Source
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 
@@ -46,7 +46,7 @@ from dial.types import NoData
 _INTERVALS = (2, 4, 8)
 """Of a neighbour that has just come, and of one that few requests show."""
 
-_LEAST_DEVIATIONS, _TOGETHER_DEVIATIONS = 1.5, 2.5
+_DEVIATIONS = 1.5
 
 _TICKS = 20
 """As long as a backend that was always slower is taken as it comes in between."""
@@ -91,17 +91,11 @@ def _seem_slower(groups: ControlGroups, rows: Ints, least: float) -> set[int]:
         over = np.full(rows.size, intervals)
         said = zip(groups.by_t_x(rows, over), groups.by_cpu_residence(rows, over), strict=True)
         both = zip(rows.tolist(), said, strict=True)
-        found |= {row for row, each in both if _seems_slower(each, least)}
+        found |= {row for row, each in both if all(_seems_slower(one, least) for one in each)}
     return found
 
 
-def _seems_slower(said: Iterable[Comparison | NoData], least: float) -> bool:
-    deviations = [_deviations(one, least) for one in said]
-    return min(deviations) >= _LEAST_DEVIATIONS and math.hypot(*deviations) >= _TOGETHER_DEVIATIONS
-
-
-def _deviations(one: Comparison | NoData, least: float) -> float:
-    """By how many of its errors it is slower; 0 where that is less than ``least``."""
-    if isinstance(one, NoData) or one.excess.mean < least:
-        return 0.0
-    return one.excess.mean / one.excess.sd
+def _seems_slower(one: Comparison | NoData, least: float) -> bool:
+    if isinstance(one, NoData):
+        return False
+    return one.excess.mean >= max(least, _DEVIATIONS * one.excess.sd)

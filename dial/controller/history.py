@@ -57,8 +57,8 @@ class Read(Columns):
         (n,) rho_bg by what the balancer gives it beside its siblings, so that it is compared
         already, and its standard error; NaN where that is not known.
     stretch
-        (n,) CPU time used and waited for, for each CPU second used, over the quiet one; NaN as
-        ``slow``.
+        (n,) CPU time used and waited for, for each CPU second used, over the quiet one, and over
+        what moved load makes of it; NaN as ``slow``.
     overlap
         (n,) how many intervals the agent's sample is long, and CPU times are of; 1 and more.
     """

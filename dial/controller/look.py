@@ -221,7 +221,7 @@ def look_at(
         windows["requests"],
         *_by_cpu_wait(features, seen, overlap, heard, _for_its_load(used, known.curve)),
         *_by_rate(policy, known, given),
-        np.where(heard, features.cpu_wait_ratio()[0], np.nan),
+        np.where(heard, _stretch(features, used, known.curve, even=even), np.nan),
         overlap,
     )
     return Looks(
@@ -284,6 +284,20 @@ def _for_its_load(used: Floats, curve: QuietCurve) -> Floats:
     """
     now, usual = np.minimum(used, RHO_MAX), curve.usual_rho_fg()
     return np.fmax((1.0 - usual) / (1.0 - now), 1.0)
+
+
+def _stretch(features: Features, used: Floats, curve: QuietCurve, *, even: bool) -> Floats:
+    """(n,) CPU time used and waited for, for each CPU second used, over the quiet one.
+
+    Where load is not even, without what more load of its own than usual makes of it, at the CPU
+    time that requests usually cost: that they cost more is the neighbour's doing.  Where it is even
+    more load is more of all, and they are compared.
+    """
+    ratio, _ = features.cpu_wait_ratio()
+    if even:
+        return ratio
+    found: Floats = ratio / _for_its_load(used / features["cpu_time_ratio"], curve)
+    return found
 
 
 def _by_cpu_wait(

@@ -14,9 +14,10 @@ Formula
 
         ratio >= slower_ratio    and    ln ratio >= 4 standard errors
 
-    times as slow as its siblings (:class:`dial.controller.baseline.Standing`), the slowest first,
-    while the others can do without it: at most 0.6 of what they serve at their peak arrives.  It
-    ends where the ratio is less than half of that way from 1, or more than 0.7 arrives.
+    times as slow as its siblings (:class:`dial.controller.baseline.Standing`), whoever is taken
+    last already and then the slowest first, while the others can do without it: at most 0.6 of what
+    they serve at their peak arrives.  It ends where the ratio is less than half of that way from 1,
+    or more than 0.7 arrives.
 
         k = floor((1 + ratio) / 2), 3 at most, and stays while it is at most floor(ratio)
 
@@ -138,7 +139,8 @@ def requests_ahead(
     still = (before > 0) & (found.above >= math.log1p(_STAYS * (least - 1.0)))
     in_doubt = np.fromiter(map(backends.doubts.__contains__, backends.names), np.bool_)
     rows = np.flatnonzero((slower | still | in_doubt) & given)
-    slowest_first = rows[np.argsort(-found.above[rows], kind="stable")]
+    # Who is taken last already has made the others busier.
+    slowest_first = rows[np.lexsort((-found.above[rows], before[rows] == 0))]
     others_rps = peak_rps[given].sum() - np.cumsum(peak_rps[slowest_first])
     part = np.where(before[slowest_first] > 0, _ENDS, _BEGINS)
     taken = slowest_first[arrivals.peak_per_s <= part * others_rps]
