@@ -150,7 +150,7 @@ def agreement(
     siblings : what they suffer.
     """
     by_cpu = siblings.by_cpu(look.row, found.cause)
-    if by_cpu is None or not _costs_are_alike(siblings.noise, look.row):
+    if by_cpu is None or not costs_are_alike(siblings.noise, look.row):
         return None
     agreed = _all_agree(policy, look, found.cause, (beside, by_cpu), siblings)
     if agreed is not None or isinstance(found.rho_bg, NoData):
@@ -220,7 +220,7 @@ def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
     return bool(by_t_x.mean >= least and by_rate >= least and by_cpu >= least)
 
 
-def _costs_are_alike(noise: Noise, row: int) -> bool:
+def costs_are_alike(noise: Noise, row: int) -> bool:
     """Whether it is known that one heavy request does not show by all three."""
     return bool(noise.intervals[row] >= _FEWEST_INTERVALS and noise.costs[row] <= _MOST_NOISE)
 

@@ -14,10 +14,9 @@ Formula
 
         ratio >= slower_ratio    and    ln ratio >= 4 standard errors
 
-    times as slow as its siblings (:class:`dial.controller.baseline.Standing`), whoever is taken
-    last already and then the slowest first, while the others can do without it: at most 0.6 of what
-    they serve at their peak arrives.  It ends where the ratio is less than half of that way from 1,
-    or more than 0.7 arrives.
+    times as slow as its siblings (:class:`dial.controller.baseline.Standing`), the slowest first,
+    while the others can do without it: at most 0.6 of what they serve at their peak arrives.  It
+    ends where the ratio is less than half of that way from 1, or more than 0.7 arrives.
 
         k = floor((1 + ratio) / 2), 3 at most, and stays while it is at most floor(ratio)
 
@@ -41,7 +40,8 @@ Regimes
         become faster: for 20 ticks of 600 it is taken as it comes.
     a backend in doubt
         Who seems to be slowed by a neighbour that is not sure yet (:mod:`dial.controller.doubts`)
-        is taken last as well, with k = 1, whatever its quiet past.
+        is taken last as well, with k = 1, whatever its quiet past; and whoever else is, for with
+        k = 1 nobody waits while another is idle.
     a neighbour comes
         Its victim has few requests already.  What is learnt goes on being learnt, as when the
         tenant's own load falls; but parts of the requests are not what they were, so that the
@@ -137,15 +137,17 @@ def requests_ahead(
     slower = found.above >= np.maximum(math.log(least), SURE_ALONE_DEVIATIONS * found.sd)
     before = _before(shift, backends)
     still = (before > 0) & (found.above >= math.log1p(_STAYS * (least - 1.0)))
-    in_doubt = np.fromiter(map(backends.doubts.__contains__, backends.names), np.bool_)
-    rows = np.flatnonzero((slower | still | in_doubt) & given)
-    # Who is taken last already has made the others busier.
-    slowest_first = rows[np.lexsort((-found.above[rows], before[rows] == 0))]
+    rows = np.flatnonzero((slower | still) & given)
+    slowest_first = rows[np.argsort(-found.above[rows], kind="stable")]
     others_rps = peak_rps[given].sum() - np.cumsum(peak_rps[slowest_first])
     part = np.where(before[slowest_first] > 0, _ENDS, _BEGINS)
     taken = slowest_first[arrivals.peak_per_s <= part * others_rps]
     ahead[taken] = ahead_by_ratio(np.exp(found.above[taken]), before[taken])
-    return ahead
+    in_doubt = np.fromiter(map(backends.doubts.__contains__, backends.names), np.bool_)
+    # Whoever else is, too: with one request ahead nobody waits while another is idle.
+    others_rps = peak_rps[given].sum() - peak_rps
+    little = arrivals.peak_per_s <= np.where(before > 0, _ENDS, _BEGINS) * others_rps
+    return np.where(in_doubt & given & little, np.maximum(ahead, 1), ahead)
 
 
 def _before(shift: Shift | None, backends: Backends) -> Ints:

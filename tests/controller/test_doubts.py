@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from dial.controller.doubts import in_doubt
+from dial.controller.look import _stretch
+from dial.controller.noise import Noise
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison
 from dial.estimator import RhoBg
@@ -24,8 +26,8 @@ LIKELY = RhoBg(0.4, 0.25)
 class Told:
     """Control groups that say of s1, over so many intervals, what they were told."""
 
-    def __init__(self, t_x, at_cpu, over):
-        self._t_x, self._at_cpu, self._over = t_x, at_cpu, over
+    def __init__(self, t_x, at_cpu, over, noise):
+        self._t_x, self._at_cpu, self._over, self.noise = t_x, at_cpu, over, noise
 
     def by_t_x(self, rows, intervals):
         return self._said(rows, intervals, self._t_x)
@@ -45,11 +47,22 @@ def doubts(policy_source):
     policy = Policy.of(policy_source)
 
     def ask(
-        t_x=LIKELY, at_cpu=LIKELY, *, over=4, residence=1.5, before=None, contended=(), tick=100
+        t_x=LIKELY,
+        at_cpu=LIKELY,
+        *,
+        over=4,
+        residence=1.5,
+        before=None,
+        contended=(),
+        tick=100,
+        cost_noise=1.0,
+        intervals=60.0,
     ):
         read = SimpleNamespace(residence=np.array([residence, 1.0, np.nan]))
         looks = SimpleNamespace(seen=SimpleNamespace(names=("s1", "s2", "s3")), read=read)
-        told = Told(t_x, at_cpu, over)
+        three = np.ones(3)
+        noise = Noise(three, three, cost_noise * three, intervals * three)
+        told = Told(t_x, at_cpu, over, noise)
         return in_doubt(policy, before or {}, looks, told, contended, tick=tick)
 
     return ask
@@ -76,6 +89,11 @@ def test_what_the_newest_interval_does_not_say_is_in_no_doubt(doubts):
     assert doubts(residence=1.2) == {}
 
 
+@pytest.mark.parametrize("unlike", [{"cost_noise": 1.6}, {"intervals": 14.0}])
+def test_nobody_is_in_doubt_before_it_is_known_that_costs_are_alike(doubts, unlike):
+    assert doubts(**unlike) == {}
+
+
 def test_doubt_lasts_for_twenty_ticks_and_then_has_to_be_new(doubts):
     assert doubts(before={"s1": 101, "s3": 105}) == {"s1": 101, "s3": 105}
     assert doubts(before={"s1": 100}, residence=1.0) == {}
@@ -99,11 +117,17 @@ def make_doubtful(make_service):
     def make(**given: object):
         service = make_service(**{"arrival_per_s": 90.0, "meaning": DELAY} | given)
         service.run(30)
-        backends = replace(service.state.backends, doubts={"s1": service.tick + 20})
-        service.state = replace(service.state, backends=backends)
+        doubt(service, "s1")
         return service
 
     return make
+
+
+def doubt(service, *names: str) -> None:
+    """Let these, and nobody else, be in doubt for 20 ticks."""
+    doubts = dict.fromkeys(names, service.tick + 20)
+    backends = replace(service.state.backends, doubts=doubts)
+    service.state = replace(service.state, backends=backends)
 
 
 def test_who_is_in_doubt_is_the_last_of_idle_backends_and_then_taken_as_it_comes(make_doubtful):
@@ -124,3 +148,39 @@ def test_doubt_does_nothing(make_doubtful, given):
     service = make_doubtful(**given)
     service.run(5)
     assert set(service.weights.values()) == {100}
+
+
+def test_one_in_doubt_does_not_keep_another_from_being_taken_last(make_doubtful):
+    # Two serve 300 requests/s, and one 150: at most 0.6 of 300 may arrive, for each of them.
+    service = make_doubtful(arrival_per_s=120.0)
+    service.run(3)
+    assert service.weights == {"s1": 95, "s2": 100, "s3": 100}
+    doubt(service, "s1", "s2")
+    service.run(3)
+    assert service.weights == {"s1": 95, "s2": 95, "s3": 100}
+    doubt(service, "s2")
+    service.run(3)
+    assert service.weights == {"s1": 100, "s2": 95, "s3": 100}
+
+
+@pytest.mark.parametrize(("even", "stretch"), [(True, 1.5), (False, 1.2)])
+def test_a_wait_that_moved_load_explains_counts_only_where_load_is_even(even, stretch):
+    """0.5 used is 0.4 at what requests usually cost, where 0.25 is usual: (1 - 0.25)/(1 - 0.4)."""
+    features = Waiting(ratio=np.array([1.5]), dearer=np.array([1.25]))
+    curve = SimpleNamespace(usual_rho_fg=lambda: np.array([0.25]))
+    found = _stretch(features, np.array([0.5]), curve, even=even)
+    assert found == pytest.approx([stretch])
+
+
+@dataclass
+class Waiting:
+    """Features of a backend whose requests wait for the CPU, and are dear."""
+
+    ratio: np.ndarray
+    dearer: np.ndarray
+
+    def cpu_wait_ratio(self):
+        return self.ratio, np.zeros_like(self.ratio)
+
+    def __getitem__(self, name):
+        return {"cpu_time_ratio": self.dearer}[name]

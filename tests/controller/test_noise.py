@@ -143,6 +143,16 @@ def test_a_sample_of_two_intervals_is_of_twice_the_requests_and_not_seen_twice()
     assert overlapping[1] == pytest.approx(apart[0] * np.sqrt(1.5) / 2.0, rel=0.05)
 
 
+def test_a_history_of_before_a_field_was_added_knows_nothing_of_it():
+    newest = read_of(slowdown=np.full(2, 1.5), stretch=np.full(2, 1.2))
+    of_now = History.blank(2).then(newest).latest()
+    # Of nine fields, as before the newest two.
+    of_before = History(of_now.read[:, :9]).then(newest)
+    last = of_before.read[0, :, -2:]
+    assert last[3] == pytest.approx([1.5, 1.5])
+    assert last[9] == pytest.approx([np.nan, 1.2], nan_ok=True)
+
+
 @given(st.floats(1.05, 60.0))
 def test_errors_of_samples_that_overlap_go_together_by_as_many_as_they_are_long(overlap):
     a = float(read_of(overlap=np.full(2, overlap)).persistence[0])
