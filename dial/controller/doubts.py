@@ -51,6 +51,8 @@ _INTERVALS = (2, 4, 8)
 """Of a neighbour that has just come, and of one that few requests show."""
 
 _DEVIATIONS = 1.5
+"""As each witness of one interval is asked for (:mod:`dial.controller.agreement`).  In 28 recorded
+blocks of 15 s without a neighbour, three backends each, nobody was in doubt."""
 
 _TICKS = 20
 """As long as a backend that was always slower is taken as it comes in between."""
