@@ -74,7 +74,6 @@ from statistics import median, pstdev
 from dial.controller.classify import lost_by
 from dial.controller.finding import Finding
 from dial.controller.look import Look
-from dial.controller.noise import Noise
 from dial.controller.passed_over import SHIFTED
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, Siblings
@@ -92,13 +91,6 @@ _LEAST_EXPLAINED = 0.5
 
 _LEAST_OF_USE = 0.5
 """Of what load is moved for, by the CPU time alone, where a cache is accused."""
-
-_FEWEST_INTERVALS = 15.0
-"""In which CPU times were seen; of an exponential cost's variation a third is chance then."""
-
-_MOST_NOISE = 1.5
-"""By how much more than assumed costs may vary.  In the lab, where they are exponential, it is 1.0
-to 1.4 in quiet times, and up to 2 where strangers were in the cache."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +142,7 @@ def agreement(
     siblings : what they suffer.
     """
     by_cpu = siblings.by_cpu(look.row, found.cause)
-    if by_cpu is None or not costs_are_alike(siblings.noise, look.row):
+    if by_cpu is None or not siblings.noise.alike[look.row]:
         return None
     agreed = _all_agree(policy, look, found.cause, (beside, by_cpu), siblings)
     if agreed is not None or isinstance(found.rho_bg, NoData):
@@ -218,11 +210,6 @@ def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
     if isinstance(by_t_x, NoData):
         return False
     return bool(by_t_x.mean >= least and by_rate >= least and by_cpu >= least)
-
-
-def costs_are_alike(noise: Noise, row: int) -> bool:
-    """Whether it is known that one heavy request does not show by all three."""
-    return bool(noise.intervals[row] >= _FEWEST_INTERVALS and noise.costs[row] <= _MOST_NOISE)
 
 
 def _waits(siblings: Siblings, row: int, least: float) -> bool:

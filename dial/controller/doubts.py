@@ -20,7 +20,7 @@ Formula
 Regimes
     costs that vary much, or a controller that has just begun
         One heavy request shows by both, and what is usual is not known yet: nobody is doubted
-        before it is known that costs are alike (:func:`dial.controller.agreement.costs_are_alike`).
+        before costs are known to be alike (:attr:`dial.controller.noise.Noise.alike`).
     it was chance
         A tie is broken otherwise than it would have been; nothing is said of a neighbour.
     much load
@@ -41,7 +41,6 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from dial.columns import Ints
-from dial.controller.agreement import costs_are_alike
 from dial.controller.look import Looks
 from dial.controller.policy import Policy
 from dial.controller.siblings import Comparison, ControlGroups
@@ -98,7 +97,7 @@ def _seem_slower(groups: ControlGroups, rows: Ints, least: float) -> set[int]:
         said = zip(groups.by_t_x(rows, over), groups.by_cpu_residence(rows, over), strict=True)
         both = zip(rows.tolist(), said, strict=True)
         found |= {row for row, each in both if all(_seems_slower(one, least) for one in each)}
-    return {row for row in found if costs_are_alike(groups.noise, row)}
+    return {row for row in found if groups.noise.alike[row]}
 
 
 def _seems_slower(one: Comparison | NoData, least: float) -> bool:

@@ -235,7 +235,10 @@ class Witnesses:
         return _apparent(1.0 - left, left * varies, fields.persistence)
 
     def _cpu_time(self, read: Read, rows: Ints) -> tuple[Floats, Floats]:
-        reading = Reading(SLOWDOWN, read.slowdown, 0.0, read.sampled, percentile=None)
+        # One heavy request is in a sample for as long as that is.
+        alike = self.noise.alike[rows][..., None]
+        requests = np.where(alike, read.sampled, read.requests)
+        reading = Reading(SLOWDOWN, read.slowdown, 0.0, requests, percentile=None)
         mean, sd = self._sampling.alone(reading)
         return np.asarray(mean), np.asarray(sd) * self.noise.cpu_time[rows][..., None]
 

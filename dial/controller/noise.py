@@ -68,6 +68,13 @@ below, so that with more of them it says less than it knows."""
 _LEAST_OF_RATES = 0.5
 """Of the deviation of Poisson arrivals: idle backends take turns, and busy ones do not."""
 
+_FEWEST_INTERVALS = 15.0
+"""In which CPU times were seen; of an exponential cost's variation a third is chance then."""
+
+_MOST_NOISE = 1.5
+"""By how much more than assumed costs may vary.  In the lab, where they are exponential, it is 1.0
+to 1.4 in quiet times, and up to 2 where strangers were in the cache."""
+
 _MOST_DEVIATIONS = 3.0
 """As the detector's (:mod:`dial.detector.cusum`)."""
 
@@ -90,6 +97,12 @@ class Noise(Columns):
     cpu_time: Floats
     costs: Floats
     intervals: Floats
+
+    @property
+    def alike(self) -> Bools:
+        """(n,) whether costs are known to be alike: no heavy request makes one seem slowed."""
+        found: Bools = (self.intervals >= _FEWEST_INTERVALS) & (self.costs <= _MOST_NOISE)
+        return found
 
 
 @dataclass(frozen=True, slots=True, eq=False)

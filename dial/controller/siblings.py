@@ -216,9 +216,17 @@ class ControlGroups:
         return self._compare(rows, intervals, self._witnesses.by_t_x(self._groups(rows)))
 
     def by_cpu_time(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
-        """The same by the CPU time of a request, beside what the siblings' cost anyway."""
+        """The same by the CPU time of a request, beside what the siblings' cost anyway.
+
+        Where one heavy request may make it a multiple, siblings' of as many intervals only.
+        """
         history = self._witnesses.by_cpu_time(self._groups(rows))
-        return self._beside_anyway(rows, intervals, history, scattered=True)
+        now = self._compare(rows, intervals, history, scattered=True)
+        anyway = self._beside_anyway(rows, intervals, history, scattered=True)
+        return [
+            surer if self.noise.alike[row] else one
+            for row, one, surer in zip(rows.tolist(), now, anyway, strict=True)
+        ]
 
     def by_cpu_residence(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """The same by the time of a request at the CPU, using it and waiting for it."""
@@ -262,9 +270,7 @@ class ControlGroups:
         if not rows.size:
             return []
         compared = self._compare(rows, intervals, history, scattered=scattered)
-        theirs = history.of_siblings
-        means, sds = _means(theirs, scattered=scattered)
-        anyway = fading.lower_medians(means, sds)
+        anyway = fading.lower_medians(*_means(history.of_siblings, scattered=scattered))
         return [
             one if isinstance(one, NoData) or usual is None else one.beside(usual)
             for one, usual in zip(compared, anyway, strict=True)

@@ -11,22 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dial.controller.history import WINDOW_INTERVALS, Apparent
+from dial.controller.noise import Noise
 from dial.controller.siblings import Comparison, ControlGroups
 from dial.estimator import RhoBg
 from dial.types import NoData
 
 
-def groups(t_x, cpu_time=None, *, names=None, sd=0.1, relaxations=math.inf):
+def groups(t_x, cpu_time=None, *, names=None, sd=0.1, relaxations=math.inf, alike=True):
     """Of backends with these histories, the newest last; ``None`` is not known."""
     cpu_time = [[None] * len(t_x[0])] * len(t_x) if cpu_time is None else cpu_time
-    told = Told(rows(t_x), rows(cpu_time), sd, relaxations)
+    told = Told(rows(t_x), rows(cpu_time), sd, relaxations, alike)
     return ControlGroups(names or tuple(f"s{i:03d}" for i in range(len(t_x))), told)
 
 
 class Told:
     """Witnesses that say what they were told, (n, w)."""
 
-    def __init__(self, t_x, cpu_time, sd, relaxations):
+    def __init__(self, t_x, cpu_time, sd, relaxations, alike=True):
+        nobody = np.ones(len(t_x))
+        self.noise = Noise(nobody, nobody, nobody, (60.0 if alike else 0.0) * nobody)
         self._t_x, self._cpu_time, self._sd, self._relaxations = t_x, cpu_time, sd, relaxations
 
     def by_t_x(self, of):
@@ -281,6 +284,14 @@ def test_what_siblings_show_anyway_is_known_better_than_by_one_interval(witness)
     assert compared.siblings.mean == pytest.approx((0.7225 + 0.85) * 0.1 / 2.5725)
     assert compared.siblings.sd == pytest.approx(0.1 * math.sqrt(2.24450625) / 2.5725)
     assert compared.own == RhoBg(0.5, pytest.approx(0.1))
+
+
+def test_where_costs_are_not_known_to_be_alike_siblings_cost_what_they_cost_now():
+    nothing = [[None] * 3] * 3
+    own, *siblings = [0.0, 0.0, 0.5], [0.1, 0.1, 0.0], [0.2, 0.2, 0.2]
+    of = groups(nothing, [own, *siblings], alike=False)
+    (compared,) = of.by_cpu_time(np.array([0]), np.array([1]))
+    assert compared.siblings == RhoBg(pytest.approx(0.0), pytest.approx(0.1))
 
 
 @BY_THE_CPU
