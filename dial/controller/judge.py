@@ -11,13 +11,12 @@ those that are slow, that ask for load to move, or that it was moved away from.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from dial.classifier import Metrics
-from dial.columns import Bools, Floats, Ints
+from dial.columns import Bools, Floats
 from dial.controller.classify import find_cause
 from dial.controller.doubts import in_doubt
 from dial.controller.engage import Suspicion, asked, by_chance, engage
@@ -28,7 +27,7 @@ from dial.controller.look import Look, Looks, own_utilisation
 from dial.controller.noise import noise
 from dial.controller.policy import Policy
 from dial.controller.siblings import ControlGroups, Siblings
-from dial.controller.state import Backends, Contention, Known, Release, Suspect
+from dial.controller.state import Backends, Contention, Known, Release, Suspect, without
 from dial.controller.verdict import Verdicts
 from dial.detector import Signal
 from dial.estimator import learn_peak, peak_rps
@@ -67,7 +66,10 @@ def judge(
     at_ease = signal.calm & ~short & ~np.isnan(looks.seen.windows["t_x_ms"]) & ~contended
     uneasy_intervals = np.minimum(known.uneasy_intervals + ~contended, WINDOW_INTERVALS)
     uneasy_intervals[at_ease] = 0
-    suspects = _without(names, np.flatnonzero(at_ease), backends.suspects)
+    suspects = without(
+        {names[row] for row in np.flatnonzero(at_ease)} if backends.suspects else set(),
+        backends.suspects,
+    )
     releases = dict(backends.releases)
 
     # Of this interval alone: what was before says nothing of whether a neighbour is still there.
@@ -131,14 +133,6 @@ def judge(
     doubts = in_doubt(policy, backends.doubts, looks, groups, contentions, tick=tick)
     backends = Backends(names, known, contentions, suspects, releases, doubts)
     return backends, Verdicts(policy, looks, signal, peak, judged)
-
-
-def _without(
-    names: tuple[str, ...], at_ease: Ints, suspects: Mapping[str, Suspect]
-) -> dict[str, Suspect]:
-    """The suspects but those in the rows ``at_ease``."""
-    gone = {names[row] for row in at_ease.tolist()} if suspects else set()
-    return {name: suspect for name, suspect in suspects.items() if name not in gone}
 
 
 def _look_into(

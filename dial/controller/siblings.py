@@ -222,7 +222,7 @@ class ControlGroups:
         """
         history = self._witnesses.by_cpu_time(self._groups(rows))
         now = self._compare(rows, intervals, history, scattered=True)
-        anyway = self._beside_anyway(rows, intervals, history, scattered=True)
+        anyway = self._beside_anyway(now, history, scattered=True)
         return [
             surer if self.noise.alike[row] else one
             for row, one, surer in zip(rows.tolist(), now, anyway, strict=True)
@@ -231,12 +231,13 @@ class ControlGroups:
     def by_cpu_residence(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """The same by the time of a request at the CPU, using it and waiting for it."""
         history = self._witnesses.by_cpu_residence(self._groups(rows))
-        return self._beside_anyway(rows, intervals, history, scattered=True)
+        now = self._compare(rows, intervals, history, scattered=True)
+        return self._beside_anyway(now, history, scattered=True)
 
     def by_cpu_wait(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
         """The same by the CPU time waited for, beside what the siblings wait for anyway."""
         history = self._witnesses.by_cpu_wait(self._groups(rows))
-        return self._beside_anyway(rows, intervals, history)
+        return self._beside_anyway(self._compare(rows, intervals, history), history)
 
     def by_rate(self, rows: Ints, intervals: Ints) -> list[RhoBg | NoData]:
         """What the balancer's choice speaks for: means over so many intervals, or why not."""
@@ -264,12 +265,11 @@ class ControlGroups:
         ]
 
     def _beside_anyway(
-        self, rows: Ints, intervals: Ints, history: Apparent, *, scattered: bool = False
+        self, compared: list[Comparison | NoData], history: Apparent, *, scattered: bool = False
     ) -> list[Comparison | NoData]:
-        """As :meth:`_compare`, beside what siblings show over all that is remembered."""
-        if not rows.size:
+        """What was ``compared`` beside what siblings show over all that is remembered."""
+        if not compared:
             return []
-        compared = self._compare(rows, intervals, history, scattered=scattered)
         anyway = fading.lower_medians(*_means(history.of_siblings, scattered=scattered))
         return [
             one if isinstance(one, NoData) or usual is None else one.beside(usual)

@@ -193,10 +193,10 @@ class Backends:
         return Backends(
             names,
             self.known.followed_by(Known.blank(1)).take(taken),
-            _without(gone, self.contentions),
-            _without(gone, self.suspects),
-            _without(gone, self.releases),
-            _without(gone, self.doubts),
+            without(gone, self.contentions),
+            without(gone, self.suspects),
+            without(gone, self.releases),
+            without(gone, self.doubts),
         )
 
 
@@ -277,5 +277,6 @@ def moves_load(shift: Shift | None) -> bool:
 _T = TypeVar("_T")
 
 
-def _without(names: set[str], of: Mapping[str, _T]) -> dict[str, _T]:
+def without(names: set[str], of: Mapping[str, _T]) -> dict[str, _T]:
+    """What is held by name, but of those."""
     return {name: each for name, each in of.items() if name not in names}

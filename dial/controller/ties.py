@@ -139,14 +139,13 @@ def requests_ahead(
     still = (before > 0) & (found.above >= math.log1p(_STAYS * (least - 1.0)))
     rows = np.flatnonzero((slower | still) & given)
     slowest_first = rows[np.argsort(-found.above[rows], kind="stable")]
-    others_rps = peak_rps[given].sum() - np.cumsum(peak_rps[slowest_first])
-    part = np.where(before[slowest_first] > 0, _ENDS, _BEGINS)
-    taken = slowest_first[arrivals.peak_per_s <= part * others_rps]
+    all_rps, part = peak_rps[given].sum(), np.where(before > 0, _ENDS, _BEGINS)
+    others_rps = all_rps - np.cumsum(peak_rps[slowest_first])
+    taken = slowest_first[arrivals.peak_per_s <= part[slowest_first] * others_rps]
     ahead[taken] = ahead_by_ratio(np.exp(found.above[taken]), before[taken])
     in_doubt = np.fromiter(map(backends.doubts.__contains__, backends.names), np.bool_)
     # Whoever else is, too: with one request ahead nobody waits while another is idle.
-    others_rps = peak_rps[given].sum() - peak_rps
-    little = arrivals.peak_per_s <= np.where(before > 0, _ENDS, _BEGINS) * others_rps
+    little = arrivals.peak_per_s <= part * (all_rps - peak_rps)
     return np.where(in_doubt & given & little, np.maximum(ahead, 1), ahead)
 
 
