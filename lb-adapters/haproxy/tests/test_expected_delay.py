@@ -17,15 +17,28 @@ from dial_haproxy.config import expected_delay, rules_variable
 
 @pytest_asyncio.fixture
 async def proxy(real_harness):
-    """Idle: each request has been answered before the next one is sent."""
     async with real_harness("leastconn", by_delay=True) as harness:
         yield harness
 
 
 async def served(proxy, requests: int) -> Counter[str]:
+    """Who serves requests that find all servers idle.
+
+    HAProxy takes a request off its server's count a moment after the client has its answer.
+    """
     before = await counts(proxy)
-    await proxy.send(requests)
+    for _ in range(requests):
+        await proxy.send(1)
+        await until_idle(proxy)
     return await counts(proxy) - before
+
+
+async def until_idle(proxy) -> None:
+    async with asyncio.timeout(5.0):
+        while True:
+            if not any((await held(proxy)).values()):
+                return
+            await asyncio.sleep(0.001)
 
 
 async def counts(proxy) -> Counter[str]:
