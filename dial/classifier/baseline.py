@@ -6,18 +6,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dial.classifier.metrics import LEAST_CORES, LINES, MEANS, Metrics
+from dial.classifier.metrics import LEAST_CORES, LEAST_FRACTION, LINES, MEANS, Metrics
 from dial.columns import Bools, Columns, Floats
 
 _WAIT, _WAIT_SQUARED = (MEANS.index(name) for name in ("cpu_wait", "cpu_wait_squared"))
+_DISK, _DISK_SQUARED = (MEANS.index(name) for name in ("disk_wait", "disk_wait_squared"))
 
 WAIT_VARIES = 0.6
 """Of the time that a request uses the CPU and waits for it, relative to the mean; a sample's mean
 varies less by the root of its requests.  In the lab's quiet times it was 0.53 of 58 requests
-(exponential costs, a quota of 3 ms in 10)."""
+(exponential costs, a quota of 3 ms in 10).  Of the time waited for a disk as much is assumed; in
+the lab's quiet times it is 0.2 of it for each byte."""
 
 _MOST_DEVIATIONS = 1.5
-"""What is learnt of a longer wait for the CPU.  T_x of a few requests is as ever in one interval of
+"""What is learnt of a longer wait.  T_x of a few requests is as ever in one interval of
 two beside a neighbour, and what is learnt of those decides how sure the next ones are: in a
 recorded block four made that error 0.22 of 0.07, and load never moved; of three deviations each, a
 few still doubled it (decisions 60 and 61).  It is the bound of Huber's estimator of location (Ann.
@@ -95,6 +97,11 @@ class Mean(Columns):
             np.where(known, self.sum_y * fade + y, self.sum_y),
         )
 
+    def of_width(self, k: int) -> Mean:
+        """Of so many metrics: a state of before one was added knows nothing of it."""
+        missing = k - self.weight.shape[1]
+        return self.each(lambda sums: np.pad(sums, ((0, 0), (0, missing)))) if missing else self
+
     def value(self) -> Floats:
         """The means; NaN where nothing was learnt."""
         mean: Floats = self.sum_y / np.where(self.weight == 0.0, np.nan, self.weight)
@@ -125,23 +132,27 @@ class QuietBaseline(Columns):
         fade = 1.0 - 1.0 / memory_intervals
         explained = np.array([now[name] for name in LINES]).T
         others = np.array([now[name] for name in MEANS]).T
-        others[:, _WAIT] = self._bounded_wait(others[:, _WAIT], now.requests)
-        others[:, _WAIT_SQUARED] = others[:, _WAIT] ** 2
+        varies = WAIT_VARIES / np.sqrt(np.maximum(now.requests, 1.0))
+        (cpu, cpu_sd), (disk, disk_sd) = self.wait(), self.disk_wait()
+        for at, squared, mean, sd in (
+            (_WAIT, _WAIT_SQUARED, cpu, np.fmax(cpu_sd, varies * (1.0 + cpu))),
+            (_DISK, _DISK_SQUARED, disk, np.fmax(disk_sd, varies * disk)),
+        ):
+            others[:, at] = self._bounded(others[:, at], mean + _MOST_DEVIATIONS * sd, at)
+            others[:, squared] = others[:, at] ** 2
         n = now.served_per_s[:, None]
         known = where[:, None] & ~np.isnan(others)
         # Who does not run does not wait: that is no reference for the time when it does.
         known[:, [_WAIT, _WAIT_SQUARED]] &= (now["cpu_time"] >= LEAST_CORES)[:, None]
+        known[:, [_DISK, _DISK_SQUARED]] &= (now.waits_for_disk >= LEAST_FRACTION)[:, None]
         return QuietBaseline(
             self.lines.learn(n, explained, fade, where[:, None] & ~np.isnan(explained)),
-            self.means.learn(others, fade, known),
+            self._means.learn(others, fade, known),
         )
 
-    def _bounded_wait(self, waited: Floats, requests: Floats) -> Floats:
-        """(n,) what is learnt of the time waited for the CPU: what is far out counts as less."""
-        mean, sd = self.wait()
-        varies = WAIT_VARIES / np.sqrt(np.maximum(requests, 1.0))
-        most = mean + _MOST_DEVIATIONS * np.fmax(sd, varies * (1.0 + mean))
-        far = (waited > most) & (self.means.weight[:, _WAIT] >= _TRUSTED_INTERVALS)
+    def _bounded(self, waited: Floats, most: Floats, column: int) -> Floats:
+        """(n,) what is learnt of the time waited for something: what is far out counts as less."""
+        far = (waited > most) & (self._means.weight[:, column] >= _TRUSTED_INTERVALS)
         return np.where(far, most, waited)
 
     def wait(self) -> tuple[Floats, Floats]:
@@ -149,9 +160,20 @@ class QuietBaseline(Columns):
 
         In quiet times; NaN where nothing was learnt.
         """
-        means = self.means.value()
-        mean, square = means[:, _WAIT], means[:, _WAIT_SQUARED]
+        return self._mean_and_sd(_WAIT, _WAIT_SQUARED)
+
+    def disk_wait(self) -> tuple[Floats, Floats]:
+        """(n,) the same of the time in which somebody waits for the disk, s for each byte."""
+        return self._mean_and_sd(_DISK, _DISK_SQUARED)
+
+    def _mean_and_sd(self, column: int, squared: int) -> tuple[Floats, Floats]:
+        means = self._means.value()
+        mean, square = means[:, column], means[:, squared]
         return mean, np.sqrt(np.maximum(square - mean**2, 0.0))
+
+    @property
+    def _means(self) -> Mean:
+        return self.means.of_width(len(MEANS))
 
     def expected(self, metric: str, served_per_s: Floats) -> Floats:
         """(n,) of a metric, at so many requests/s; NaN where nothing was learnt."""
@@ -159,7 +181,7 @@ class QuietBaseline(Columns):
             column = LINES.index(metric)
             return self.lines.each(lambda sums: sums[:, column]).predict(served_per_s)
         column = MEANS.index(metric)
-        return self.means.each(lambda sums: sums[:, column]).value()
+        return self._means.each(lambda sums: sums[:, column]).value()
 
     def tells_idle(self, metric: str) -> Bools:
         """(n,) whether what a metric is without load was told from what load makes of it.
@@ -175,4 +197,4 @@ class QuietBaseline(Columns):
         """Whether anything is known of a metric of one backend."""
         if metric in LINES:
             return bool(self.lines.weight[row, LINES.index(metric)] > 0.0)
-        return bool(self.means.weight[row, MEANS.index(metric)] > 0.0)
+        return bool(self._means.weight[row, MEANS.index(metric)] > 0.0)

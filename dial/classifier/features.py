@@ -47,6 +47,7 @@ from dial.classifier import deferral, own
 from dial.classifier.baseline import QuietBaseline
 from dial.classifier.metrics import (
     LEAST_CORES,
+    LEAST_FRACTION,
     SAMPLE_FIELDS,
     WAITS,
     WINDOW_FIELDS,
@@ -104,8 +105,6 @@ def in_words(feature: str, value: float | None = None) -> str:
     return name if value is None else f"{name} {value:.3g}{unit}"
 
 
-LEAST_FRACTION = 0.02
-"""Of time waiting: an idle system's own writing makes up to 0.01 of a 2 s interval."""
 LEAST_IDLE_FRACTION = 0.02
 """Of time: what is busy all of an interval is not infinitely busy."""
 LEAST_CONNECT_MS = 2.0
@@ -184,6 +183,23 @@ class Features(Mapping[str, Floats]):
         mean, sd = self._baseline.wait()
         quiet = 1.0 + mean
         return (1.0 + self._now["cpu_wait"]) / quiet, sd / quiet
+
+    def disk_wait_ratio(self) -> tuple[Floats, Floats]:
+        """Time in which somebody waits for the disk, over what is usual at that rate; (n,).
+
+        A disk that serves one after another is waited for in proportion to the bytes; one that
+        serves all at once as M/G/infinity is busy, in 1 - exp(-offered).  Whichever of them makes
+        more of the present rate is what is usual, so that neither more nor less load than usual
+        looks like a neighbour.
+
+        The second is the relative standard deviation that a sample's has in quiet times.
+        """
+        mean, sd = self._baseline.disk_wait()
+        rate, usual_rate = self._now["disk_rate"], self.expected("disk_rate")
+        usual = np.minimum(mean * usual_rate, 1.0 - LEAST_IDLE_FRACTION)
+        at_once = -np.expm1(np.log1p(-usual) * rate / usual_rate)
+        of = np.fmax(np.minimum(mean * rate, 1.0), at_once) + LEAST_FRACTION
+        return (self._now.waits_for_disk + LEAST_FRACTION) / of, sd / mean
 
     def _lost(self, name: str) -> Floats:
         """Of the capacity, to the tenant itself."""

@@ -21,8 +21,11 @@ MEANS = (
     "memory_reload",
     "deferral",
     "own_services",
+    "disk_wait",
+    "disk_wait_squared",
+    "disk_rate",
 )
-"""Metrics that it does not explain."""
+"""Metrics that it does not explain, in the order of their columns; new ones come last."""
 
 WINDOW_FIELDS = ("requests", "errors", "rate_per_s", "served_per_s", "t_c_ms")
 WAITS = ("cpu_steal_cores", "cpu_unaccounted_cores", "run_queue_wait_cores")
@@ -32,6 +35,7 @@ SAMPLE_FIELDS = (
     "cpu_iowait_cores",
     "psi_io_some_fraction",
     "disk_busy_fraction",
+    "disk_bytes_per_s",
     "throttled_fraction",
     "memory_reload_ns",
     "deferral_fraction",
@@ -47,6 +51,8 @@ SAMPLE_FIELDS = (
 
 LEAST_CORES = 0.02
 """A sample of 1 s in ticks of 10 ms is off by 0.01 core; agents themselves take 0.001."""
+LEAST_FRACTION = 0.02
+"""Of time waiting: an idle system's own writing makes up to 0.01 of a 2 s interval."""
 LEAST_SEGMENTS_PER_S = 10.0
 """So that one segment sent again by an idle VM is not a tenth of all."""
 
@@ -60,6 +66,7 @@ _FIELD_OF = {
     "memory_reload": "memory_reload_ns",
     "deferral": "deferral_fraction",
     "targets_missed": "targets_missed_s",
+    "disk_rate": "disk_bytes_per_s",
 }
 """Metrics that are a field of a sample as it is."""
 
@@ -103,7 +110,8 @@ class Metrics:
             return self._windows["t_c_ms"] * self.idle
         if name in _PART_OF_THE_CPU:
             return self._part(_PART_OF_THE_CPU[name])
-        return self._cpu_wait() ** (2 if name == "cpu_wait_squared" else 1)
+        wait = self._disk_wait() if name.startswith("disk_wait") else self._cpu_wait()
+        return wait**2 if name.endswith("_squared") else wait
 
     @cached_property
     def idle(self) -> Floats:
@@ -119,6 +127,18 @@ class Metrics:
         waited = np.where(known.any(axis=0), np.where(known, waits, 0.0).sum(axis=0), np.nan)
         cpu_wait: Floats = waited / (self._samples["cpu_time_cores"] + LEAST_CORES)
         return cpu_wait
+
+    @cached_property
+    def waits_for_disk(self) -> Floats:
+        """(n,) of the time, in which somebody waits for the disk; where PSI is off, it is busy."""
+        pressure = self._samples["psi_io_some_fraction"]
+        return np.where(np.isnan(pressure), self._samples["disk_busy_fraction"], pressure)
+
+    def _disk_wait(self) -> Floats:
+        """Time in which somebody waits for the disk, s for each byte that is read or written."""
+        rate = self._samples["disk_bytes_per_s"]
+        wait: Floats = self.waits_for_disk / np.where(rate > 0.0, rate, np.nan)
+        return wait
 
     def _part(self, cores: str) -> Floats:
         """As :func:`dial.classifier.own.part` has it."""

@@ -1,6 +1,6 @@
-"""When one interval is enough: where T_x, the balancer's choice and the CPU say the same.
+"""When one interval is enough: where T_x, the balancer's choice and the resource say the same.
 
-Or where the wait for the CPU alone leaves no doubt, and T_x does not speak against it.
+Or where the wait for the CPU or the disk alone leaves no doubt, and T_x does not speak against it.
 
 Problem
     Of one interval T_x says next to nothing, so load moves after two, and each second of waiting is
@@ -9,10 +9,11 @@ Problem
 Formula
     Each witness says what a neighbour would take, r_i with its standard error s_i: T_x beside the
     siblings (:mod:`dial.controller.siblings`), what the balancer gives it beside the siblings
-    (:mod:`dial.controller.passed_over`), and the CPU beside the siblings, by the time it is waited
-    for where that is accused, or by the CPU time of a request where the cache is; and if that tells
-    of a half of what load is moved for, but not of all, by the time of a request at the CPU, using
-    it and waiting for it.  With b the least that load is moved for, they agree when for all i
+    (:mod:`dial.controller.passed_over`), and the resource beside the siblings, by the time it is
+    waited for where that is the CPU or the disk, or by the CPU time of a request where it is the
+    cache; and if that tells of a half of what load is moved for, but not of all, by the time of a
+    request at the CPU, using it and waiting for it.  With b the least that load is moved for, they
+    agree when for all i
 
         r_i >= b,    z_i = r_i / s_i >= 1.5,    and    sqrt(sum min(z_i, 3.5)^2) >= 4.5.
 
@@ -21,9 +22,9 @@ Formula
     they say.  T_x of one interval is off by a half of it; the agent's sample is partly of the time
     before, and the balancer's choice says too little at little load.
 
-    The wait for the CPU is the surest of the three by far: of 25 requests s is 0.05 where that of
-    T_x is 0.25.  Where it would be enough alone, r >= b and z >= 4, T_x has but not to speak
-    against it, r > 0 and r + s >= b, and the balancer's choice is not asked.
+    The wait is the surest of the three by far: of 25 requests s is 0.05 where that of T_x is 0.25.
+    Where it would be enough alone, r >= b and z >= 4, T_x has but not to speak against it, r > 0
+    and r + s >= b, and the balancer's choice is not asked.
 
 Regimes
     one witness that is very sure
@@ -46,7 +47,7 @@ Regimes
         next to nothing: it is the wait that load moves by.  Of 24 recorded blocks beside a
         neighbour on the CPU, at a quarter of the load, load left it after 3.7 s in the mean; after
         5.4 s, and in one never, as long as T_x had to say as much.
-    it looks like the CPU, and is another resource
+    it looks like the CPU or the disk, and is another resource
         What is waited for then explains less than a half of T_x; two intervals are waited for.
     costs that vary much
         One heavy request shows by all three: where the CPU time of a request varies by much more
@@ -70,6 +71,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from statistics import median, pstdev
+from typing import Literal
 
 from dial.controller.classify import lost_by
 from dial.controller.finding import Finding
@@ -87,7 +89,10 @@ _TOGETHER_DEVIATIONS = 4.5
 """Three at 2.6; or one at 3.5, and two at 2."""
 
 _LEAST_EXPLAINED = 0.5
-"""Of rho_bg by T_x, by the wait for the CPU: T_x of one interval is off by as much."""
+"""Of rho_bg by T_x, by the wait: T_x of one interval is off by as much."""
+
+_WAITED_FOR = frozenset({Cause.CPU, Cause.DISK})
+"""Resources whose wait the VM measures itself."""
 
 _LEAST_OF_USE = 0.5
 """Of what load is moved for, by the CPU time alone, where a cache is accused."""
@@ -99,18 +104,21 @@ class Agreement:
 
     Attributes
     ----------
-    by_t_x, by_cpu, by_rate
+    by_t_x, by_resource, by_rate
         What it would take by each of them; the last is ``None`` where it was not asked.
+    of
+        Of what the VM shows the second.
     """
 
     by_t_x: RhoBg
-    by_cpu: RhoBg
+    by_resource: RhoBg
     by_rate: RhoBg | None = None
+    of: Literal["CPU", "disk"] = "CPU"
 
     @property
     def witnesses(self) -> tuple[RhoBg, ...]:
         """Those that say anything."""
-        both = self.by_t_x, self.by_cpu
+        both = self.by_t_x, self.by_resource
         return both if self.by_rate is None else (*both, self.by_rate)
 
     @property
@@ -123,9 +131,8 @@ class Agreement:
         by_rate = (
             "" if self.by_rate is None else f"{self.by_rate.mean:.2f} by the balancer's choice, "
         )
-        return (
-            f"all say so: {self.by_t_x.mean:.2f} by T_x, {by_rate}{self.by_cpu.mean:.2f} by its CPU"
-        )
+        by_its = f"{self.by_resource.mean:.2f} by its {self.of}"
+        return f"all say so: {self.by_t_x.mean:.2f} by T_x, {by_rate}{by_its}"
 
 
 def agreement(
@@ -141,31 +148,33 @@ def agreement(
     beside : the backend beside its siblings by T_x.
     siblings : what they suffer.
     """
-    by_cpu = siblings.by_cpu(look.row, found.cause)
-    if by_cpu is None or not siblings.noise.alike[look.row]:
+    by_resource = siblings.by_resource(look.row, found.cause)
+    if by_resource is None or not siblings.noise.alike[look.row]:
         return None
-    agreed = _all_agree(policy, look, found.cause, (beside, by_cpu), siblings)
+    agreed = _all_agree(policy, look, found.cause, (beside, by_resource), siblings)
     if agreed is not None or isinstance(found.rho_bg, NoData):
         return agreed
-    now = look.looks.read.wait[look.row] >= policy.guards.engage_rho_bg
-    explained = by_cpu.excess.mean >= _LEAST_EXPLAINED * found.rho_bg.mean
-    if now and explained and waits_for_cpu(policy, found, beside, by_cpu):
-        return Agreement(found.rho_bg, by_cpu.excess)
+    now = _by_resource_now(look, found.cause) >= policy.guards.engage_rho_bg
+    explained = by_resource.excess.mean >= _LEAST_EXPLAINED * found.rho_bg.mean
+    if now and explained and waits_without_doubt(policy, found, beside, by_resource):
+        return Agreement(found.rho_bg, by_resource.excess, of=_shows(found.cause))
     return None
 
 
-def waits_for_cpu(policy: Policy, found: Finding, beside: Comparison, by_cpu: Comparison) -> bool:
-    """Whether it is the CPU, waited for without a doubt, and T_x does not speak against it.
+def waits_without_doubt(
+    policy: Policy, found: Finding, beside: Comparison, by_resource: Comparison
+) -> bool:
+    """Whether CPU or disk are waited for without a doubt, and T_x does not speak against it.
 
     Parameters
     ----------
     policy : for the least that load is moved for.
     found : what the classifier makes of the interval.
-    beside, by_cpu : the backend beside its siblings, by T_x and by what its CPU gives.
+    beside, by_resource : the backend beside its siblings, by T_x and by what the resource gives.
     """
     least, by_t_x = policy.guards.engage_rho_bg, beside.excess
     against = by_t_x.mean <= 0.0 or by_t_x.mean + by_t_x.sd < least
-    return found.cause is Cause.CPU and by_cpu.exceeds(least, alone=True) and not against
+    return found.cause in _WAITED_FOR and by_resource.exceeds(least, alone=True) and not against
 
 
 def _all_agree(
@@ -175,20 +184,20 @@ def _all_agree(
     compared: tuple[Comparison, Comparison],
     siblings: Siblings,
 ) -> Agreement | None:
-    """The same where all three have to be sure; ``compared`` by T_x, and by what its CPU gives."""
+    """The same where all three have to be sure; ``compared`` by T_x, and by the resource."""
     least = policy.guards.engage_rho_bg
-    beside, by_cpu = compared
-    if cause is Cause.LLC and _LEAST_OF_USE * least <= by_cpu.excess.mean < least:
+    beside, by_resource = compared
+    if cause is Cause.LLC and _LEAST_OF_USE * least <= by_resource.excess.mean < least:
         # A VM that uses more of the CPU waits for more of it, and both are lost.
         at_cpu = siblings.by_cpu_residence(look.row)
-        by_cpu = by_cpu if isinstance(at_cpu, NoData) else at_cpu
+        by_resource = by_resource if isinstance(at_cpu, NoData) else at_cpu
     # What it said before load was shifted is not of this interval.
     by_rate = None if _is_shifted(look) else siblings.by_rate(look.row)
     if isinstance(by_rate, NoData) or beside.shared or not _say_so_now(policy, look, cause):
         return None
     if cause is Cause.LLC and _waits(siblings, look.row, least):
         return None
-    agreed = Agreement(beside.excess, by_cpu.excess, by_rate)
+    agreed = Agreement(beside.excess, by_resource.excess, by_rate, of=_shows(cause))
     deviations = [one.mean / one.sd for one in agreed.witnesses]
     if min(one.mean for one in agreed.witnesses) < least or min(deviations) < _LEAST_DEVIATIONS:
         return None
@@ -205,11 +214,25 @@ def _say_so_now(policy: Policy, look: Look, cause: Cause) -> bool:
     """Whether each of the witnesses says it of this interval alone, however sure."""
     read, row, least = look.looks.read, look.row, policy.guards.engage_rho_bg
     by_rate = math.inf if _is_shifted(look) else read.rate[row]
-    by_cpu = read.wait[row] if cause is Cause.CPU else 1.0 - 1.0 / read.residence[row]
     by_t_x = lost_by(policy, look, Cause.UNKNOWN)
     if isinstance(by_t_x, NoData):
         return False
-    return bool(by_t_x.mean >= least and by_rate >= least and by_cpu >= least)
+    return bool(
+        by_t_x.mean >= least and by_rate >= least and _by_resource_now(look, cause) >= least
+    )
+
+
+def _by_resource_now(look: Look, cause: Cause) -> float:
+    """What the resource says of this interval alone."""
+    read = look.looks.read
+    if cause is Cause.LLC:
+        return float(1.0 - 1.0 / read.residence[look.row])
+    return float((read.disk if cause is Cause.DISK else read.wait)[look.row])
+
+
+def _shows(cause: Cause) -> Literal["CPU", "disk"]:
+    """What of the VM shows a cause."""
+    return "disk" if cause is Cause.DISK else "CPU"
 
 
 def _waits(siblings: Siblings, row: int, least: float) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from dial.classifier import Symptom, own, symptom_of
-from dial.controller.agreement import agreement, waits_for_cpu
+from dial.controller.agreement import agreement, waits_without_doubt
 from dial.controller.classify import shown_by_log
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look
@@ -101,7 +101,7 @@ def engage(
     that is sure, or one that is measured inside the VM.  What is expected is exceeded by chance or
     by load of one's own as well, and then the class is whatever the noise of that interval looks
     like; it rarely looks the same twice.  One interval is enough where all that can tell of it says
-    the same, or the CPU is waited for so much that there is no doubt of it
+    the same, or CPU or disk are waited for so much that there is no doubt of it
     (:mod:`dial.controller.agreement`), but not for what may have come back.
 
     Worth it: rho_bg is large enough, and the backend is surely slower than its siblings by as
@@ -151,23 +151,23 @@ def _by_and_by(case: _Case) -> tuple[Finding, Contention | None]:
     found, beside, least = case.found, case.beside, case.least
     agrees = case.agreeing(case.siblings.by_rate(case.look.row))
     far = _far_slower(case, agrees)
-    by_cpu = case.siblings.by_cpu(case.look.row, found.cause)
-    # Its class agrees where the CPU is accused; what the cache is accused by makes that class.
-    surely = by_cpu is not None and by_cpu.exceeds(least, alone=found.cause is Cause.LLC)
-    cpu_agrees = by_cpu is not None and _cpu_agrees(case, by_cpu, surely=surely)
+    by_resource = case.siblings.by_resource(case.look.row, found.cause)
+    # Its class agrees where CPU or disk are accused; what the cache is accused by makes that class.
+    surely = by_resource is not None and by_resource.exceeds(least, alone=found.cause is Cause.LLC)
+    resource_agrees = by_resource is not None and _resource_agrees(case, by_resource, surely=surely)
     # What is measured inside the VM need not look the same twice.
     settled = found.cause.is_own_doing or _looks_the_same(case, surely=surely)
     # Of one interval alone T_x and its siblings' say next to nothing, however far apart they are.
     sure = case.suspicion.detected or (
         case.suspicion.likely
         and beside.intervals >= _LEAST_INTERVALS
-        and (far or (settled and (cpu_agrees or agrees is not None)))
+        and (far or (settled and (resource_agrees or agrees is not None)))
     )
     # Its own witness may need another interval to be sure of the cache; nothing speaks against it.
     doubted = (
         found.cause is Cause.LLC
-        and by_cpu is not None
-        and not (cpu_agrees or by_cpu.exceeds(least))
+        and by_resource is not None
+        and not (resource_agrees or by_resource.exceeds(least))
     )
     if sure and far and (doubted or not settled):
         # Far slower than its siblings: load leaves it, whatever the cause.
@@ -185,7 +185,7 @@ def _by_and_by(case: _Case) -> tuple[Finding, Contention | None]:
         why_not = f"looks like {found.cause}, but rho_bg is unknown: {found.rho_bg.reason}"
     elif found.rho_bg.value < least:
         why_not = f"looks like {found.cause}, but rho_bg {found.rho_bg.value:.2f} < {least:g}"
-    elif cpu_agrees or (
+    elif resource_agrees or (
         (far or beside.exceeds(least, _scale(case)))
         and (witness is beside or witness.exceeds(least))
     ):
@@ -203,9 +203,9 @@ def _looks_the_same(case: _Case, *, surely: bool) -> bool:
     """Whether the class is the one before, and not by the same noise.
 
     The log of half an interval is new; an agent's sample may still be the one that spoke before.
-    Where that is ``surely`` no noise, for the CPU gives less than it did and than the siblings',
-    the next one need not be waited for.  What the log alone says has to be clear, or a neighbour
-    on the CPU is named for the network, if the sample has not seen it yet.
+    Where that is ``surely`` no noise, for the resource gives less than it did and than the
+    siblings', the next one need not be waited for.  What the log alone says has to be clear, or a
+    neighbour on the CPU is named for the network, if the sample has not seen it yet.
     """
     cause, before = case.found.cause, case.suspicion.before
     if before is None or cause is not before.cause or cause is Cause.UNKNOWN:
@@ -263,20 +263,19 @@ def asked(policy: Policy, look: Look, release: Release | None, *, tick: int) -> 
     return _contention(policy, release, found, RhoBg(part, 0.0), tick=tick)
 
 
-def _cpu_agrees(case: _Case, by_cpu: Comparison, *, surely: bool) -> bool:
-    """Whether its CPU gives less than its siblings' too, ``surely`` so or together with T_x.
+def _resource_agrees(case: _Case, by_resource: Comparison, *, surely: bool) -> bool:
+    """Whether the resource gives less than its siblings' too, ``surely`` so or together with T_x.
 
     The two witnesses are of different things, so that each need not be as sure as T_x alone.  Where
-    the CPU is waited for, or surely makes requests dearer, they take that much longer, if it is
-    they that wait: T_x has but to say so, or beside a CPU that is waited for without a doubt not to
-    speak against it.
+    it is waited for, or surely makes requests dearer, they take that much longer, if it is they
+    that wait: T_x has but to say so, or beside a wait that leaves no doubt not to speak against it.
     """
-    if case.found.cause is Cause.LLC and case.agreeing(by_cpu.excess) is not None:
+    if case.found.cause is Cause.LLC and case.agreeing(by_resource.excess) is not None:
         return True
     by_t_x = case.beside.excess
     if surely and by_t_x.mean >= max(case.least, by_t_x.sd):
         return True
-    return waits_for_cpu(case.policy, case.found, case.beside, by_cpu)
+    return waits_without_doubt(case.policy, case.found, case.beside, by_resource)
 
 
 def _far_slower(case: _Case, agrees: RhoBg | None) -> bool:

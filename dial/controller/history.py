@@ -61,6 +61,8 @@ class Read(Columns):
         what moved load makes of it; NaN as ``slow``.
     overlap
         (n,) how many intervals the agent's sample is long, and CPU times are of; 1 and more.
+    disk, disk_sd
+        (n,) rho_bg by the time waited for the disk, and its standard error; NaN as ``slow``.
     """
 
     slow: Floats
@@ -74,6 +76,8 @@ class Read(Columns):
     rate_sd: Floats
     stretch: Floats
     overlap: Floats
+    disk: Floats
+    disk_sd: Floats
 
     @property
     def sampled(self) -> Floats:
@@ -136,7 +140,7 @@ class History(Columns):
     Attributes
     ----------
     read
-        (n, 11, w) the fields of :class:`Read`, of w intervals, the newest last.
+        (n, 13, w) the fields of :class:`Read`, of w intervals, the newest last.
     """
 
     read: Floats
@@ -188,7 +192,7 @@ class History(Columns):
 
 
 class Witnesses:
-    """What T_x, the CPU time of a request, the wait for it and the balancer's choice say of it.
+    """What T_x, the CPU and the disk of a request, and the balancer's choice say of it.
 
     Parameters
     ----------
@@ -246,6 +250,11 @@ class Witnesses:
         """The same by the CPU time waited for."""
         fields = self._fields(rows)
         return _apparent(fields.wait, fields.wait_sd, fields.persistence)
+
+    def by_disk_wait(self, rows: Ints) -> Apparent:
+        """The same by the time waited for the disk."""
+        fields = self._fields(rows)
+        return _apparent(fields.disk, fields.disk_sd, fields.persistence)
 
     def by_rate(self, rows: Ints) -> Apparent:
         """The same by what the balancer gives them."""

@@ -55,7 +55,7 @@ def judge(
     known, signal = _detect(policy, backends.known, looks, contended, learn=quiet)
     history = known.history.then(looks.read)
     groups = ControlGroups(names, _witnesses(policy, known, history))
-    short = _cpu_witnesses(policy, known, looks, groups, where=~contended)
+    short = _given_less(policy, known, looks, groups, where=~contended)
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
@@ -193,13 +193,13 @@ def _with_usual_load(known: Known, rho_fg: Floats, where: Bools) -> Floats:
     return np.where(where & (usual > rho_fg), usual, rho_fg)
 
 
-def _cpu_witnesses(
+def _given_less(
     policy: Policy, known: Known, looks: Looks, groups: ControlGroups, where: Bools
 ) -> Bools:
-    """Whose CPU surely gives less than usual, and less than its siblings', (n,).
+    """Whose CPU or disk surely gives less than usual, and less than its siblings', (n,).
 
     By the CPU time of a request, which a neighbour in the cache makes more, or by the time that it
-    is waited for, where one takes the CPU itself.  Both show at once what T_x shows seconds later
+    or the disk is waited for, where one takes those.  All show at once what T_x shows seconds later
     where there is little load: CPU times of 1.5 times the usual left T90 within what is expected
     at most for 6 s, 28 ms where it had been 17.  Few requests are as quick as ever now and then,
     so that it is asked of all intervals since the backend was calm as well.  It is reason to ask,
@@ -213,6 +213,7 @@ def _cpu_witnesses(
     for rho_bg, beside in (
         (1.0 - 1.0 / looks.read.slowdown, groups.by_cpu_time),
         (looks.read.wait, groups.by_cpu_wait),
+        (looks.read.disk, groups.by_disk_wait),
     ):
         rows = np.flatnonzero(where & (rho_bg >= least))
         since_calm = known.uneasy_intervals[rows] + 1

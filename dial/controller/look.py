@@ -223,6 +223,7 @@ def look_at(
         *_by_rate(policy, known, given),
         np.where(heard, _stretch(features, used, known.curve, even=even), np.nan),
         overlap,
+        *_by_disk_wait(features, seen, overlap, heard),
     )
     return Looks(
         seen,
@@ -309,7 +310,24 @@ def _by_cpu_wait(
     more load of one's own than usual explains a part of that.
     """
     ratio, quiet_sd = features.cpu_wait_ratio()
-    ratio = ratio / for_its_load
+    return _lost_by_wait(ratio / for_its_load, quiet_sd, seen, overlap, heard)
+
+
+def _by_disk_wait(
+    features: Features, seen: Seen, overlap: Floats, heard: Bools
+) -> tuple[Floats, Floats]:
+    """rho_bg by the time waited for the disk, and its error; NaN where it is not ``heard``.
+
+    As M/M/1 with requests of two classes has it: where a neighbour's take rho_bg of the disk, one
+    of the tenant's is there for 1 / (1 - rho_bg) times as long.
+    """
+    return _lost_by_wait(*features.disk_wait_ratio(), seen, overlap, heard)
+
+
+def _lost_by_wait(
+    ratio: Floats, quiet_sd: Floats, seen: Seen, overlap: Floats, heard: Bools
+) -> tuple[Floats, Floats]:
+    """rho_bg of what takes ``ratio`` times as long as in quiet times, and its error."""
     requests = np.maximum(seen.windows["requests"] * overlap, 1.0)
     sd = np.fmax(quiet_sd, WAIT_VARIES / np.sqrt(requests))
     left = np.where(heard & (ratio > 0.0), 1.0 / ratio, np.nan)

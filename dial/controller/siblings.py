@@ -49,7 +49,8 @@ Formula
 
     This is asked of T_x, and where the cache is accused also of the CPU time of a request: that
     is much the surer witness against heavier requests.  Where the CPU itself is accused it is asked
-    of the time that it is waited for, which with few requests says more than T_x.  What siblings
+    of the time that it is waited for, which with few requests says more than T_x, and likewise of a
+    disk.  What siblings
     wait for, and what their requests cost, is as ever in most intervals, so that all that are
     remembered say it, and the newest only whether it is more of all: of one interval theirs is as
     unsure as the backend's own.
@@ -239,6 +240,11 @@ class ControlGroups:
         history = self._witnesses.by_cpu_wait(self._groups(rows))
         return self._beside_anyway(self._compare(rows, intervals, history), history)
 
+    def by_disk_wait(self, rows: Ints, intervals: Ints) -> list[Comparison | NoData]:
+        """The same by the time waited for the disk, beside what the siblings wait for anyway."""
+        history = self._witnesses.by_disk_wait(self._groups(rows))
+        return self._beside_anyway(self._compare(rows, intervals, history), history)
+
     def by_rate(self, rows: Ints, intervals: Ints) -> list[RhoBg | NoData]:
         """What the balancer's choice speaks for: means over so many intervals, or why not."""
         says = self._witnesses.by_rate(rows[:, None])
@@ -368,14 +374,24 @@ class Siblings:
         """The same by the CPU time waited for."""
         return self._likely_by_cpu_wait[row]
 
-    def by_cpu(self, row: int, cause: Cause) -> Comparison | None:
-        """What its CPU gives beside its siblings', where that or the cache is accused.
+    def by_disk_wait(self, row: int) -> Comparison | NoData:
+        """The same by the time waited for the disk."""
+        return self._likely_by_disk_wait[row]
 
-        ``None`` where that is not known, and where the siblings' gives as little.
+    def by_resource(self, row: int, cause: Cause) -> Comparison | None:
+        """What the accused gives it beside its siblings, by what the VM sees of that itself.
+
+        ``None`` where that is not known, where the siblings' gives as little, and for the network,
+        of which the VM sees nothing.
         """
-        if cause not in (Cause.CPU, Cause.LLC):
+        witnesses = {
+            Cause.CPU: self.by_cpu_wait,
+            Cause.LLC: self.by_cpu_time,
+            Cause.DISK: self.by_disk_wait,
+        }
+        if cause not in witnesses:
             return None
-        found = self.by_cpu_wait(row) if cause is Cause.CPU else self.by_cpu_time(row)
+        found = witnesses[cause](row)
         return None if isinstance(found, NoData) or found.shared else found
 
     @property
@@ -415,6 +431,11 @@ class Siblings:
     def _likely_by_cpu_wait(self) -> dict[int, Comparison | NoData]:
         rows = self._likely
         return _by_row(rows, self._groups.by_cpu_wait(rows, self._intervals[rows]))
+
+    @cached_property
+    def _likely_by_disk_wait(self) -> dict[int, Comparison | NoData]:
+        rows = self._likely
+        return _by_row(rows, self._groups.by_disk_wait(rows, self._intervals[rows]))
 
     @cached_property
     def _likely_by_rate(self) -> dict[int, RhoBg | NoData]:

@@ -256,6 +256,64 @@ def test_until_six_intervals_are_known_no_wait_is_far_out():
     assert found == pytest.approx((5.0 * mean + there) / 6.0)
 
 
+def reading(waits, rate_per_s=1e6, **others):
+    """Somebody waits for the disk for so much of the time, at so many bytes/s."""
+    told = {"psi_io_some_fraction": waits, "disk_bytes_per_s": rate_per_s} | others
+    return window(), replace(QUIET, **told)
+
+
+def disk_wait(baseline, interval):
+    """Over what is usual, and how much that varies."""
+    ratio, sd = Features(baseline, metrics(*interval)).disk_wait_ratio()
+    return ratio.item(), sd.item()
+
+
+READS = learnt(*[reading(0.28)] * 10)
+
+
+def test_a_wait_for_the_disk_is_beside_the_bytes_that_it_is_of():
+    assert disk_wait(READS, reading(0.28)) == pytest.approx((1.0, 0.0), abs=1e-6)
+    assert disk_wait(READS, reading(0.58))[0] == pytest.approx(0.60 / 0.30)
+    assert disk_wait(READS, reading(0.28, 2e6))[0] == pytest.approx(0.30 / 0.58)
+
+
+@pytest.mark.parametrize("times", [0.25, 0.5, 1.0, 2.0, 3.0])
+@pytest.mark.parametrize("kind", ["one-after-another", "all-at-once"])
+def test_neither_more_nor_less_load_than_usual_looks_like_a_neighbour(times, kind):
+    waits = 0.28 * times if kind == "one-after-another" else 1.0 - 0.72**times
+    ratio, _ = disk_wait(READS, reading(waits, 1e6 * times))
+    assert ratio <= 1.0 + 1e-9
+    assert ratio > 0.6
+
+
+def test_where_pressure_is_not_told_the_disk_is_busy_instead():
+    off = {"psi_io_some_fraction": NoData("no PSI")}
+    known = learnt(*[reading(0.0, disk_busy_fraction=0.28, **off)] * 10)
+    busy = reading(0.0, disk_busy_fraction=0.58, **off)
+    assert disk_wait(known, busy)[0] == pytest.approx(2.0)
+
+
+def test_who_never_waited_for_the_disk_has_no_usual_wait():
+    known = learnt(*[reading(0.01)] * 10, *[reading(0.3, 0.0)] * 10)
+    assert all(map(math.isnan, disk_wait(known, reading(0.5))))
+
+
+def test_a_wait_for_the_disk_that_is_far_out_is_learnt_as_one_and_a_half_deviations():
+    usual = READS.disk_wait()[0].item()
+    most = usual * (1.0 + 1.5 * 0.06)  # of 100 requests, by chance
+    found = learn(READS, reading(0.9)).disk_wait()[0].item()
+    assert found == pytest.approx((10.0 * usual + most) / 11.0)
+
+
+def test_a_quiet_past_of_before_a_metric_was_added_knows_nothing_of_it():
+    narrow = replace(READS, means=READS.means.each(lambda sums: sums[:, :7]))
+    assert all(map(math.isnan, disk_wait(narrow, reading(0.5))))
+    assert not narrow.has_learnt("disk_rate", 0)
+    assert expected(narrow, "memory_reload") == expected(READS, "memory_reload")
+    again = learn(narrow, *[reading(0.28)] * 10)
+    assert disk_wait(again, reading(0.58))[0] == pytest.approx(2.0)
+
+
 def test_no_request_has_no_errors_fraction():
     assert features(BASELINE, window(0.0), QUIET)["errors_fraction"] == NoData("no request ended")
 

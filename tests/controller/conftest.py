@@ -59,6 +59,8 @@ class Service:
     """What they take by making each request need more CPU time."""
     link_rho_bg: dict[str, float] | None = None
     """What they take of the links; where it is not told, connections are reused."""
+    disk_rho_bg: dict[str, float] | None = None
+    """What they take of the disks; where it is not told, nothing is read."""
     deferred: dict[str, float] = field(default_factory=dict)
     """Part of activities' time that they wait for one another, of applications that tell it."""
     given: dict[str, float] = field(default_factory=dict)
@@ -97,13 +99,13 @@ class Service:
             rate = self.arrival_per_s * parts[name] / total if usable else 0.0
             taken = self.rho_bg.get(name, 0.0)
             link = (self.link_rho_bg or {}).get(name, 0.0)
+            disk = (self.disk_rho_bg or {}).get(name, 0.0)
             slowed = 1.0 - self.cache_rho_bg.get(name, 0.0)
             deferred = self.deferred.get(name)
             others, packets = self.own_services.get(name), self.softirq.get(name)
             own = (1.0 - (others or 0.0)) * (1.0 - (packets or 0.0))
-            left_per_s = (
-                PEAK_RPS * (1.0 - taken) * (1.0 - link) * slowed * (1.0 - (deferred or 0.0)) * own
-            )
+            hardware = (1.0 - taken) * (1.0 - link) * (1.0 - disk) * slowed
+            left_per_s = PEAK_RPS * hardware * (1.0 - (deferred or 0.0)) * own
             spare_per_s = max(left_per_s - rate, 1.0)
             t90_ms = 1e3 * percentile_factor(90.0) / spare_per_s * (noise or {}).get(name, 1.0)
             used_cores = min(0.3, 0.3 * rate / PEAK_RPS / slowed)
@@ -113,6 +115,9 @@ class Service:
                 "net_softirq_cores": None if packets is None else 0.3 * packets,
                 "targets_missed_s": self.missed_s.get(name),
             }
+            if self.disk_rho_bg is not None:
+                told["psi_io_some_fraction"] = min(1.0, rate / PEAK_RPS / (1.0 - disk))
+                told["disk_bytes_per_s"] = 6e4 * rate
             inside = sample(
                 now_s,
                 cpu_usr_cores=0.8 * used_cores + 0.3 * (others or 0.0) + self.idle_cores,

@@ -40,7 +40,7 @@ class Said:
     rho_bg: RhoBg | NoData = HALF
     now: dict[str, float] = field(default_factory=dict)
 
-    def by_cpu(self, row, cause):
+    def by_resource(self, row, cause):
         return None if self.cpu is None else Comparison(self.cpu, NOBODY)
 
     def by_cpu_residence(self, row):
@@ -58,7 +58,7 @@ class Said:
         return Noise(one, one, self.cost_noise * one, self.intervals * one)
 
     def look(self):
-        said = {"rate": 0.5, "wait": 0.5, "residence": 2.0, "t_x_ms": 20.0} | self.now
+        said = {"rate": 0.5, "wait": 0.5, "disk": 0.5, "residence": 2.0, "t_x_ms": 20.0} | self.now
         t_x_ms = said.pop("t_x_ms")
         read = SimpleNamespace(**{name: np.array([value]) for name, value in said.items()})
         return SimpleNamespace(
@@ -84,9 +84,11 @@ def found(policy_source):
     return ask
 
 
-@pytest.mark.parametrize("cause", [Cause.CPU, Cause.LLC])
-def test_three_witnesses_that_are_sure_together_are_enough(found, cause):
-    assert found(cause) == Agreement(HALF, HALF, HALF)
+@pytest.mark.parametrize(
+    ("cause", "of"), [(Cause.CPU, "CPU"), (Cause.LLC, "CPU"), (Cause.DISK, "disk")]
+)
+def test_three_witnesses_that_are_sure_together_are_enough(found, cause, of):
+    assert found(cause) == Agreement(HALF, HALF, HALF, of=of)
 
 
 def test_what_it_takes_is_the_middle_of_the_three_and_as_unsure_as_they_differ():
@@ -182,6 +184,8 @@ def test_each_of_the_two_has_to_say_so_of_the_newest_interval_alone(found, who):
         (Cause.CPU, "rate", 0.1),
         (Cause.CPU, "wait", math.nan),
         (Cause.CPU, "wait", 0.1),
+        (Cause.DISK, "disk", math.nan),
+        (Cause.DISK, "disk", 0.1),
         (Cause.LLC, "residence", math.nan),
         (Cause.LLC, "residence", 1.1),
     ],
@@ -212,13 +216,19 @@ def test_how_much_costs_vary_has_to_be_known(found):
 
 
 NO_DOUBT = {"cpu": RhoBg(0.4, 0.1), "t_x": RhoBg(0.1, 0.15), "rate": NoData("by weight alone")}
-"""The CPU is waited for by four standard errors; T_x says little."""
+"""The CPU, or the disk, is waited for by four standard errors; T_x says little."""
+
+WAITED_FOR = pytest.mark.parametrize(
+    ("cause", "of"), [(Cause.CPU, "CPU"), (Cause.DISK, "disk")], ids=["cpu", "disk"]
+)
 
 
-def test_a_cpu_that_is_waited_for_without_a_doubt_is_enough(found):
-    agreed = found(**NO_DOUBT)
-    assert agreed == Agreement(HALF, RhoBg(0.4, 0.1))
+@WAITED_FOR
+def test_what_is_waited_for_without_a_doubt_is_enough(found, cause, of):
+    agreed = found(cause, **NO_DOUBT)
+    assert agreed == Agreement(HALF, RhoBg(0.4, 0.1), of=of)
     assert agreed.rho_bg.mean == pytest.approx(0.45)
+    assert str(agreed) == f"all say so: 0.50 by T_x, 0.40 by its {of}"
 
 
 @pytest.mark.parametrize(
@@ -230,8 +240,8 @@ def test_a_cpu_that_is_waited_for_without_a_doubt_is_enough(found):
         {"t_x": RhoBg(0.1, 0.09)},
         {"rho_bg": RhoBg(0.81, 0.2)},
         {"rho_bg": NoData("20 are needed")},
-        {"now": {"wait": 0.19}},
-        {"now": {"wait": math.nan}},
+        {"now": {"wait": 0.19, "disk": 0.19}},
+        {"now": {"wait": math.nan, "disk": math.nan}},
         {"cost_noise": 1.6},
         {"intervals": 14.0},
     ],
@@ -248,8 +258,15 @@ def test_a_cpu_that_is_waited_for_without_a_doubt_is_enough(found):
         "costs-are-not-known",
     ],
 )
-def test_a_wait_for_the_cpu_is_not_enough(found, said):
-    assert found(**NO_DOUBT | said) is None
+@WAITED_FOR
+def test_a_wait_is_not_enough(found, said, cause, of):
+    assert found(cause, **NO_DOUBT | said) is None
+
+
+@WAITED_FOR
+def test_what_was_waited_for_is_not_heard_where_it_is_another_resource(found, cause, of):
+    silent = {Cause.CPU: "wait", Cause.DISK: "disk"}[cause]
+    assert found(cause, **NO_DOUBT, now={silent: 0.0}) is None
 
 
 def test_dearer_requests_without_a_doubt_are_not_enough(found):

@@ -43,7 +43,7 @@ class Told:
         mean = self._cpu_time[of]
         return Apparent(mean, np.full_like(mean, self._sd), np.full_like(mean, math.inf))
 
-    by_cpu_wait = by_cpu_residence = by_cpu_time
+    by_disk_wait = by_cpu_wait = by_cpu_residence = by_cpu_time
 
 
 def rows(histories):
@@ -266,18 +266,20 @@ def test_of_many_backends_eight_are_the_control_group_and_nobody_is_in_its_own()
     assert ninety_eight.siblings.mean == pytest.approx(0.03)  # of 99, 0 ... 6
 
 
-BY_THE_CPU = pytest.mark.parametrize("witness", ["by_cpu_time", "by_cpu_residence", "by_cpu_wait"])
+BY_THE_VM = pytest.mark.parametrize(
+    "witness", ["by_cpu_time", "by_cpu_residence", "by_cpu_wait", "by_disk_wait"]
+)
 
 
 def newest_beside(witness, own, *siblings):
-    """The comparison of the newest interval of a backend, by what the CPU tells."""
+    """The comparison of the newest interval of a backend, by what the VM tells."""
     nothing = [[None] * len(own)] * (1 + len(siblings))
     of = groups(nothing, [own, *siblings])
     (compared,) = getattr(of, witness)(np.array([0]), np.array([1]))
     return compared
 
 
-@BY_THE_CPU
+@BY_THE_VM
 def test_what_siblings_show_anyway_is_known_better_than_by_one_interval(witness):
     """The mean of three fades as 0.7225, 0.85 and 1; its sd is 0.1 sqrt(2.2445)/2.5725."""
     compared = newest_beside(witness, [0.0, 0.0, 0.5], [0.1, 0.1, 0.0], [0.2, 0.2, 0.2])
@@ -294,19 +296,19 @@ def test_where_costs_are_not_known_to_be_alike_siblings_cost_what_they_cost_now(
     assert compared.siblings == RhoBg(pytest.approx(0.0), pytest.approx(0.1))
 
 
-@BY_THE_CPU
+@BY_THE_VM
 def test_what_all_show_at_the_moment_excuses(witness):
     compared = newest_beside(witness, [0.0, 0.0, 0.5], [0.0, 0.0, 0.5], [0.0, 0.0, 0.6])
     assert compared.excess.mean == pytest.approx(0.0)
 
 
-@BY_THE_CPU
+@BY_THE_VM
 def test_siblings_that_nothing_else_is_known_of_say_what_they_say_now(witness):
     compared = newest_beside(witness, [None, None, 0.5], [None, None, 0.1], [None, None, 0.2])
     assert compared.siblings == RhoBg(pytest.approx(0.1), pytest.approx(0.1))
 
 
-@BY_THE_CPU
+@BY_THE_VM
 def test_of_no_backends_there_is_no_comparison_by_the_cpu(witness):
     of = groups([[0.1], [0.1]], [[0.1], [0.1]])
     assert getattr(of, witness)(np.array([], int), np.array([], int)) == []

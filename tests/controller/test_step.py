@@ -576,6 +576,29 @@ def test_a_neighbour_on_the_cpu_is_found_by_the_wait_for_it_while_t_x_is_as_expe
     assert "all say so: 0.37 by T_x, 0.46 by its CPU" in verdict(first, "s1").evidence
 
 
+def test_a_neighbour_on_the_disk_is_found_by_the_wait_for_it_while_t_x_is_as_expected(make_service):
+    service = make_service(disk_rho_bg={})
+    restless(service, 50)
+    service.disk_rho_bg["s1"] = 0.4
+    slower = {"s1": 0.6, "s2": 0.8, "s3": 0.8}
+    first = observed(service, slower)
+    t_x_ms = service.observe(slower).backends[0].window.t_x_ms
+    assert t_x_ms < verdict(first, "s1").expected_t_x_ms
+    assert verdict(first, "s1").cause is Cause.DISK
+    assert any("by its disk" in why for why in verdict(first, "s1").evidence)
+
+
+def test_a_disk_that_is_waited_for_by_others_than_the_requests_moves_no_load(make_service):
+    """A backup of the VM's own, say: requests take as long as those of the siblings."""
+    service = make_service(disk_rho_bg={})
+    restless(service, 50)
+    service.disk_rho_bg["s1"] = 0.4
+    for _ in range(10):
+        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
+        assert plan.changes == ()
+    assert verdict(plan, "s1").cause is Cause.NONE
+
+
 def test_cpu_that_is_waited_for_by_others_than_the_requests_moves_no_load(service):
     """A job of the VM's own, say: requests take as long as those of the siblings."""
     restless(service, 30)
