@@ -19,11 +19,11 @@ varies less by the root of its requests.  In the lab's quiet times it was 0.53 o
 the lab's quiet times it is 0.2 of it for each byte."""
 
 _MOST_DEVIATIONS = 1.5
-"""What is learnt of a longer wait.  T_x of a few requests is as ever in one interval of
-two beside a neighbour, and what is learnt of those decides how sure the next ones are: in a
-recorded block four made that error 0.22 of 0.07, and load never moved; of three deviations each, a
-few still doubled it (decisions 60 and 61).  It is the bound of Huber's estimator of location (Ann.
-Math. Statist. 35, 1964), here on one side: where all is normal the deviation is 7 % too small."""
+"""What is learnt of a longer wait.  T_x of a few requests is as ever in one interval of two beside
+a neighbour, and what is learnt of those decides how sure the next ones are: in a recorded block
+four made that error 0.22 of 0.07, and load never moved; of three deviations each, a few still
+doubled it (decisions 60 and 61).  It is the bound of Huber's estimator of location (Ann. Math.
+Statist. 35, 1964), here on one side: where all is normal the deviation is 7 % too small."""
 
 _TRUSTED_INTERVALS = 6.0
 """As the detector's: until then nothing counts as far out."""
@@ -142,7 +142,7 @@ class QuietBaseline(Columns):
             others[:, squared] = others[:, at] ** 2
         n = now.served_per_s[:, None]
         known = where[:, None] & ~np.isnan(others)
-        # Who does not run does not wait: that is no reference for the time when it does.
+        # Who does not run, or hardly reads, does not wait: that is no reference for when it does.
         known[:, [_WAIT, _WAIT_SQUARED]] &= (now["cpu_time"] >= LEAST_CORES)[:, None]
         known[:, [_DISK, _DISK_SQUARED]] &= (now.waits_for_disk >= LEAST_FRACTION)[:, None]
         return QuietBaseline(

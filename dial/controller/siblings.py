@@ -48,12 +48,11 @@ Formula
     of the k intervals.  A neighbour makes them all alike.
 
     This is asked of T_x, and where the cache is accused also of the CPU time of a request: that
-    is much the surer witness against heavier requests.  Where the CPU itself is accused it is asked
-    of the time that it is waited for, which with few requests says more than T_x, and likewise of a
-    disk.  What siblings
-    wait for, and what their requests cost, is as ever in most intervals, so that all that are
-    remembered say it, and the newest only whether it is more of all: of one interval theirs is as
-    unsure as the backend's own.
+    is much the surer witness against heavier requests.  Where the CPU itself or the disk is accused
+    it is asked of the time that it is waited for, which with few requests says more than T_x.  What
+    siblings wait for, and what their requests cost, is as ever in most intervals, so that all that
+    are remembered say it, and the newest only whether it is more of all: of one interval theirs is
+    as unsure as the backend's own.
 
     The time of a request at the CPU, using it and waiting for it, is both in one.  Who takes the
     cache makes requests use more, and a VM that uses more waits for more: beside the lab's, at a
