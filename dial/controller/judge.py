@@ -55,7 +55,7 @@ def judge(
     known, signal = _detect(policy, backends.known, looks, contended, learn=quiet)
     history = known.history.then(looks.read)
     groups = ControlGroups(names, _witnesses(policy, known, history))
-    short = _given_less(policy, known, looks, groups, where=~contended)
+    short = _resource_witnesses(policy, known, looks, groups, where=~contended)
     signal = signal.but(above=signal.above | short, likely=signal.likely | short)
     peak = looks.peak_rps
     if quiet:
@@ -193,7 +193,7 @@ def _with_usual_load(known: Known, rho_fg: Floats, where: Bools) -> Floats:
     return np.where(where & (usual > rho_fg), usual, rho_fg)
 
 
-def _given_less(
+def _resource_witnesses(
     policy: Policy, known: Known, looks: Looks, groups: ControlGroups, where: Bools
 ) -> Bools:
     """Whose CPU or disk surely gives less than usual, and less than its siblings', (n,).

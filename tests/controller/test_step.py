@@ -539,14 +539,27 @@ def restless(service, ticks):
         observed(service, {"s1": even, "s2": odd, "s3": even})
 
 
+def held_while_t_x_is_as_expected(service, slower):
+    """What is held of s1 after an interval whose T90 is so many times the usual one."""
+    first = verdict(observed(service, slower), "s1")
+    assert service.observe(slower).backends[0].window.t_x_ms < first.expected_t_x_ms
+    return first
+
+
+def assert_spared_by_t_x(service):
+    """Requests of s1 take no longer than those of its siblings."""
+    for _ in range(10):
+        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
+        assert plan.changes == ()
+    assert verdict(plan, "s1").cause is Cause.NONE
+
+
 def test_a_cache_is_found_by_dearer_requests_while_t_x_is_within_what_is_expected(service):
     restless(service, 30)
     service.cache_rho_bg["s1"] = 0.5
     slower = {"s1": 0.45, "s2": 0.7, "s3": 0.7}
-    first = observed(service, slower)
-    t_x_ms = service.observe(slower).backends[0].window.t_x_ms
-    assert t_x_ms < verdict(first, "s1").expected_t_x_ms
-    assert "looks like llc; so far that is not enough" in verdict(first, "s1").evidence
+    first = held_while_t_x_is_as_expected(service, slower)
+    assert "looks like llc; so far that is not enough" in first.evidence
     assert service.state.backends.suspects["s1"].cause is Cause.LLC
     assert verdict(observed(service, slower), "s1").cause is Cause.LLC
 
@@ -569,11 +582,9 @@ def test_a_neighbour_on_the_cpu_is_found_by_the_wait_for_it_while_t_x_is_as_expe
     restless(service, 30)
     service.rho_bg["s1"] = 0.5
     slower = {"s1": 0.45, "s2": 0.7, "s3": 0.7}
-    first = observed(service, slower)
-    t_x_ms = service.observe(slower).backends[0].window.t_x_ms
-    assert t_x_ms < verdict(first, "s1").expected_t_x_ms
-    assert verdict(first, "s1").cause is Cause.CPU
-    assert "all say so: 0.37 by T_x, 0.46 by its CPU" in verdict(first, "s1").evidence
+    first = held_while_t_x_is_as_expected(service, slower)
+    assert first.cause is Cause.CPU
+    assert "all say so: 0.37 by T_x, 0.46 by its CPU" in first.evidence
 
 
 def test_a_neighbour_on_the_disk_is_found_by_the_wait_for_it_while_t_x_is_as_expected(make_service):
@@ -581,11 +592,9 @@ def test_a_neighbour_on_the_disk_is_found_by_the_wait_for_it_while_t_x_is_as_exp
     restless(service, 50)
     service.disk_rho_bg["s1"] = 0.4
     slower = {"s1": 0.6, "s2": 0.8, "s3": 0.8}
-    first = observed(service, slower)
-    t_x_ms = service.observe(slower).backends[0].window.t_x_ms
-    assert t_x_ms < verdict(first, "s1").expected_t_x_ms
-    assert verdict(first, "s1").cause is Cause.DISK
-    assert any("by its disk" in why for why in verdict(first, "s1").evidence)
+    first = held_while_t_x_is_as_expected(service, slower)
+    assert first.cause is Cause.DISK
+    assert any("by its disk" in why for why in first.evidence)
 
 
 def test_a_disk_that_is_waited_for_by_others_than_the_requests_moves_no_load(make_service):
@@ -593,20 +602,14 @@ def test_a_disk_that_is_waited_for_by_others_than_the_requests_moves_no_load(mak
     service = make_service(disk_rho_bg={})
     restless(service, 50)
     service.disk_rho_bg["s1"] = 0.4
-    for _ in range(10):
-        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
-        assert plan.changes == ()
-    assert verdict(plan, "s1").cause is Cause.NONE
+    assert_spared_by_t_x(service)
 
 
 def test_cpu_that_is_waited_for_by_others_than_the_requests_moves_no_load(service):
     """A job of the VM's own, say: requests take as long as those of the siblings."""
     restless(service, 30)
     service.rho_bg["s1"] = 0.4
-    for _ in range(10):
-        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
-        assert plan.changes == ()
-    assert verdict(plan, "s1").cause is Cause.NONE
+    assert_spared_by_t_x(service)
 
 
 PER_SERVER_RPS = 170.0 / 3.0
@@ -655,10 +658,7 @@ def test_all_that_wait_alike_are_no_victims(service):
 def test_dearer_requests_that_take_no_longer_than_the_siblings_move_no_load(service):
     restless(service, 30)
     service.cache_rho_bg["s1"] = 0.4
-    for _ in range(10):
-        plan = observed(service, {"s1": 0.3, "s2": 1.0, "s3": 1.0})
-        assert plan.changes == ()
-    assert verdict(plan, "s1").cause is Cause.NONE
+    assert_spared_by_t_x(service)
 
 
 NOBODY = RhoBg(0.0, 0.0)
