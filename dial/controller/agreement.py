@@ -8,7 +8,7 @@ Problem
 
 Formula
     Each witness says what a neighbour would take, r_i with its standard error s_i: T_x beside the
-    siblings (:mod:`dial.controller.siblings`), what the balancer gives it beside the siblings
+    siblings (:mod:`dial.controller.control_groups`), what the balancer gives it beside the siblings
     (:mod:`dial.controller.passed_over`), and the resource beside the siblings, by the time it is
     waited for where that is the CPU or the disk, or by the CPU time of a request where it is the
     cache; and if that tells of a half of what load is moved for, but not of all, by the time of a
@@ -74,11 +74,12 @@ from statistics import median, pstdev
 from typing import Literal
 
 from dial.controller.classify import lost_by
+from dial.controller.comparison import Comparison
 from dial.controller.finding import Finding
 from dial.controller.look import Look
 from dial.controller.passed_over import SHIFTED
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison, Siblings
+from dial.controller.siblings import Siblings
 from dial.estimator import RhoBg
 from dial.types import Cause, NoData
 

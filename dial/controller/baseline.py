@@ -27,7 +27,8 @@ Regimes
         All are as slow, and none is doubtful.
 
 Source
-    Own; the lower median and three standard errors are those of :mod:`dial.controller.siblings`.
+    Own; the lower median is that of :mod:`dial.controller.control_groups`, and the three standard
+    errors are those of :mod:`dial.controller.comparison`.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ from typing import Self
 import numpy as np
 
 from dial.columns import Bools, Floats, Ints
+from dial.controller.comparison import SURE_DEVIATIONS
 from dial.controller.policy import Policy
-from dial.controller.siblings import SURE_DEVIATIONS
 from dial.controller.state import Backends
 
 

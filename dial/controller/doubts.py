@@ -8,7 +8,7 @@ Problem
 
 Formula
     Over the newest 2, 4 or 8 intervals T_x and the time of a request at the CPU, each beside the
-    siblings' (:mod:`dial.controller.siblings`), both say
+    siblings' (:mod:`dial.controller.control_groups`), both say
 
         r_i >= b    and    r_i >= 1.5 s_i
 
@@ -41,9 +41,10 @@ from collections.abc import Collection, Mapping
 import numpy as np
 
 from dial.columns import Ints
+from dial.controller.comparison import Comparison
+from dial.controller.control_groups import ControlGroups
 from dial.controller.look import Looks
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison, ControlGroups
 from dial.types import NoData
 
 _INTERVALS = (2, 4, 8)

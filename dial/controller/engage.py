@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 from dial.classifier import Symptom, own, symptom_of
 from dial.controller.agreement import agreement, waits_without_doubt
 from dial.controller.classify import shown_by_log
+from dial.controller.comparison import SURE_ALONE_DEVIATIONS, Comparison
 from dial.controller.finding import Finding, Why, in_words
 from dial.controller.look import Look
 from dial.controller.policy import Policy
-from dial.controller.siblings import SURE_ALONE_DEVIATIONS, Comparison, Siblings
+from dial.controller.siblings import Siblings
 from dial.controller.state import Contention, Release, Suspect
 from dial.estimator import RhoBg
 from dial.queueing import MM1, RHO_MAX

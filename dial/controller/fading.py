@@ -1,6 +1,6 @@
 """What intervals and siblings come to: means that fade, with their errors, and lower medians.
 
-Problem, formula and source: :mod:`dial.controller.siblings`.
+Problem, formula and source: :mod:`dial.controller.control_groups`.
 """
 
 from __future__ import annotations

@@ -15,12 +15,13 @@ from dial.controller.classify import (
     shown_by_log,
     symptom_beside,
 )
+from dial.controller.comparison import Comparison
 from dial.controller.finding import Finding, in_words
 from dial.controller.guards import stays
 from dial.controller.history import WINDOW_INTERVALS
 from dial.controller.look import Look, drains, reading_of
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison, Siblings
+from dial.controller.siblings import Siblings
 from dial.controller.state import Contention
 from dial.estimator import FEWEST_INTERVALS, Reading, RhoBg, departed
 from dial.types import Cause, NoData

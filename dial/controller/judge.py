@@ -18,6 +18,7 @@ import numpy as np
 from dial.classifier import Metrics
 from dial.columns import Bools, Floats
 from dial.controller.classify import find_cause
+from dial.controller.control_groups import ControlGroups
 from dial.controller.doubts import in_doubt
 from dial.controller.engage import Suspicion, asked, by_chance, engage
 from dial.controller.finding import Finding
@@ -26,7 +27,7 @@ from dial.controller.history import WINDOW_INTERVALS, History, Witnesses
 from dial.controller.look import Look, Looks, own_utilisation
 from dial.controller.noise import noise
 from dial.controller.policy import Policy
-from dial.controller.siblings import ControlGroups, Siblings
+from dial.controller.siblings import Siblings
 from dial.controller.state import Backends, Contention, Known, Release, Suspect, without
 from dial.controller.verdict import Verdicts
 from dial.detector import Signal

@@ -1,7 +1,7 @@
 """The backends' interval beside their own quiet past: all that is computed of it, once.
 
 What is made of it is another matter: :mod:`dial.controller.judge` decides who is slow and why,
-:mod:`dial.controller.siblings` whether others are as slow.
+:mod:`dial.controller.control_groups` whether others are as slow.
 
 :class:`Looks` are all backends in columns.  :class:`Look` is one of them, for those that are asked
 about more: in most ticks most are quiet.

@@ -2,7 +2,7 @@
 
 Problem
     Backends are compared by few requests, with the error that costs would make that vary by about
-    their mean (:mod:`dial.controller.siblings`).  Those of many a service vary more: let one
+    their mean (:mod:`dial.controller.control_groups`).  Those of many a service vary more: let one
     request of fifty cost twenty times as much as the mean.  Its backend is then slow for some
     seconds, the CPU time of a request is a multiple, and by the errors of sampling both are sure.
     Simulated so, three backends had 25 and 65 mitigations an hour for nothing (decision 47).

@@ -62,8 +62,8 @@ import numpy as np
 from dial.columns import Floats, Ints
 from dial.controller.arrivals import Arrivals
 from dial.controller.baseline import Standing
+from dial.controller.comparison import SURE_ALONE_DEVIATIONS
 from dial.controller.policy import Policy
-from dial.controller.siblings import SURE_ALONE_DEVIATIONS
 from dial.controller.state import Backends, Shift
 from dial.seen import Seen
 from dial.types import Observation, WeightKind

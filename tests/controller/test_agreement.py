@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from dial.controller.agreement import Agreement, agreement
+from dial.controller.comparison import Comparison
 from dial.controller.finding import Finding
 from dial.controller.noise import Noise
 from dial.controller.passed_over import SHIFTED
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison
 from dial.estimator import RhoBg
 from dial.queueing import MM1
 from dial.types import Cause, NoData

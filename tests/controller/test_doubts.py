@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from dial.controller.comparison import Comparison
 from dial.controller.doubts import in_doubt
 from dial.controller.look import _stretch
 from dial.controller.noise import Noise
 from dial.controller.policy import Policy
-from dial.controller.siblings import Comparison
 from dial.estimator import RhoBg
 from dial.types import Action, NoData, WeightKind, WeightMeaning
 

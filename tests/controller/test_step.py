@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from dial.classifier.metrics import LEAST_CORES
-from dial.controller.siblings import Comparison, Siblings
+from dial.controller.comparison import Comparison
+from dial.controller.siblings import Siblings
 from dial.controller.state import State
 from dial.controller.step import step
 from dial.estimator import RhoBg

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dial.controller.comparison import Comparison
+from dial.controller.control_groups import ControlGroups
 from dial.controller.history import WINDOW_INTERVALS, Apparent
 from dial.controller.noise import Noise
-from dial.controller.siblings import Comparison, ControlGroups
 from dial.estimator import RhoBg
 from dial.types import NoData
 
