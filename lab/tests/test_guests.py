@@ -8,8 +8,11 @@ import os
 import shutil
 import socket
 import subprocess
+import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -24,7 +27,7 @@ from dial_lab.guests import Guest, enter, guests, init, uml
 from dial_lab.processes import Children
 from dial_lab.request import Request
 from dial_lab.scenarios import scenario
-from dial_lab.topology import machines
+from dial_lab.topology import Machine, machines
 from dial_lab.vms import Vm
 
 GUEST = Guest("s3")
@@ -147,6 +150,43 @@ def test_as_many_passes_as_a_microsecond_takes_take_a_microsecond() -> None:
     assert 10_000 < min(tries_us) < 60_000
 
 
+@contextmanager
+def _booted(machine: Machine, children: Children) -> Iterator[Guest]:
+    """A guest on a machine, where this computer's CPU lets it boot."""
+    with ExitStack() as undo:
+        try:
+            vms = undo.enter_context(guests([machine], children))
+        except uml.TooManyRegisters as error:
+            pytest.skip(str(error))
+        yield vms[machine.name]
+
+
+@pytest.mark.parametrize(
+    ("says", "error", "told"),
+    [
+        (
+            "userspace - ptrace set fp regs failed, errno = 14",
+            uml.TooManyRegisters,
+            "more registers than linux.uml can keep.*allowed here: --guest shared",
+        ),
+        (
+            "Kernel panic - not syncing",
+            LabError,
+            "guest s3 did not boot: guest-s3 ended with code 6",
+        ),
+    ],
+)
+def test_why_a_guest_does_not_boot_is_what_its_kernel_says(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, says: str, error: type[LabError], told: str
+) -> None:
+    monkeypatch.setattr(Guest, "address", "127.0.0.1")  # where nobody listens on its port
+    with Children(tmp_path) as children:
+        children.start("guest-s3", [sys.executable, "-c", f"print({says!r}); raise SystemExit(6)"])
+        with pytest.raises(LabError, match=told) as raised:
+            GUEST.await_boot(children, wait_s=20.0)
+    assert type(raised.value) is error
+
+
 @pytest.mark.root
 def test_a_guest_boots_runs_the_application_sees_no_neighbour_and_leaves_nothing(
     cgroups: Cgroups, tmp_path: Path
@@ -155,8 +195,7 @@ def test_a_guest_boots_runs_the_application_sees_no_neighbour_and_leaves_nothing
         pytest.skip(f"{uml.KERNEL} is not installed (package user-mode-linux)")
     core = max(os.sched_getaffinity(0))
     with machines(cgroups, ["t1"], [core]) as (machine,), Children(tmp_path) as children:
-        with guests([machine], children) as vms:
-            guest = vms["t1"]
+        with _booted(machine, children) as guest:
             address = Address(guest.address, 8080)
             tenant.start_app(children, machine, Vm(address, guest.enter), wait_s=20.0)
             with socket.create_connection(address) as client:

@@ -58,6 +58,14 @@ from dial_lab.guests import enter, init
 from dial_lab.processes import Children
 from dial_lab.topology import Machine
 
+
+class TooManyRegisters(LabError):
+    """The guests' kernel cannot keep this CPU's registers, so that none of its processes can run.
+
+    Debian 12's (6.1) has no room for those of AMX, with which a process has 11 KiB of them.
+    """
+
+
 KERNEL = "linux.uml"
 """Of the package; ``linux`` is an alternative that may be another one's."""
 
@@ -69,6 +77,9 @@ BOOT_WAIT_S = 40.0
 
 DIRECTORY = Path("/run/dial-lab-guests")
 """Of the guests' management sockets: always the same, so that what a crash left goes."""
+
+_TOO_MANY_REGISTERS = "ptrace set fp regs failed"
+"""What the kernel says before it panics, its first process having begun."""
 
 _ENTER_PORT = 2000
 _PREFIX_LENGTH = 30
@@ -156,12 +167,21 @@ class Guest:
 
         Raises
         ------
+        TooManyRegisters
+            If this computer's CPU has more than the kernel can keep.
         LabError
             If it does not come to that in time, or the kernel ends.
         """
         try:
             wait_for_port(Address(self.address, _ENTER_PORT), children, wait_s)
         except LabError as error:
+            log = children.log_dir / f"guest-{self.machine}.log"
+            if _TOO_MANY_REGISTERS in log.read_text(errors="replace"):
+                raise TooManyRegisters(
+                    f"--guest uml: guest {self.machine} did not boot: this computer's CPU has more "
+                    f"registers than {KERNEL} can keep, as those with AMX have ({log}); "
+                    "allowed here: --guest shared"
+                ) from error
             raise LabError(f"guest {self.machine} did not boot: {error}") from error
 
 
@@ -187,6 +207,8 @@ def guests(machines: Sequence[Machine], children: Children) -> Iterator[Mapping[
 
     Raises
     ------
+    TooManyRegisters
+        If this computer's CPU has more than the guests' kernel can keep.
     LabError
         If there is no such kernel here, or one of them does not boot.
     """
