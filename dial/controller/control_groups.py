@@ -72,11 +72,11 @@ Regimes
 Source
     Own, but for the last factor, which is Birge's (1932).
 
-    Eq. 1's own
-    error is left out, because it is the same on all backends while their load is even.  Against the
-    median of each interval, averaged, on quiet recordings with changes of load put together anew
-    that makes a false mitigation a hundred times as rare, and loses 3 of 212 neighbours: of two
-    siblings the lower median is the quicker one, each time, and its mean too low.
+    Eq. 1's own error is left out, because it is the same on all backends while their load is even.
+    Against the median of each interval, averaged, on quiet recordings with changes of load put
+    together anew what a comparison asks for makes a false mitigation a hundred times as rare, and
+    loses 3 of 212 neighbours: of two siblings the lower median is the quicker one, each time, and
+    its mean too low.
 
     Of simulated M/M/1 queues at rho 0.5 to 0.9, with 25 and 85 requests an interval, sd is 0.9 to
     1.6 of what it is in truth; with errors that are taken as independent it is 0.5 of it at rho
