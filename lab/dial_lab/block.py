@@ -31,7 +31,7 @@ from dial_lab.serving import (
     start_front,
     start_generator,
 )
-from dial_lab.stolen import Steal
+from dial_lab.stolen import Patience, Steal
 from dial_lab.topology import Machine, private_directory
 
 
@@ -56,6 +56,8 @@ class Site:
     """What a machine serves alone and beside its neighbour, by name, as measured last."""
     memory: Path | None = None
     """Where controllers keep what they learn for the next block, if they do."""
+    patience: Patience = field(default_factory=Patience)
+    """With whoever takes the lab's cores; the run's, so that it is spent once."""
 
     @property
     def pool(self) -> Pool:
@@ -75,6 +77,10 @@ class Site:
         """All that are used, the neighbours' included."""
         machines = {core for each in self.machines for core in (each.core, *each.other_cores[-1:])}
         return frozenset(machines.union(self.harness_cores))
+
+    def await_own_cores(self, note: Callable[[str], None]) -> None:
+        """Wait until the hypervisor leaves the lab's cores alone, or patience is at an end."""
+        self.patience.wait(self.cores, note)
 
     def require_quick_cores(self) -> None:
         """That nobody outside the lab slows the victim's core and its neighbour's.

@@ -60,6 +60,7 @@ def _learn(
     site: Site, policy: Policy, stream: int, directories: Iterator[Path], view: View
 ) -> None:
     """One try, from nothing."""
+    site.await_own_cores(view.note)
     view.note(f"{policy.name} learns for {site.phases.quiet_s:g} s")
     if site.memory is not None:
         shutil.rmtree(site.memory / policy.name, ignore_errors=True)
@@ -127,9 +128,7 @@ def tuned(request: Request, site: Site, policy: Policy, directory: Path, view: V
         # A stream that no round has: what is tuned on the very requests fits their noise.
         stream = request.rounds + 1
         attempt = partial(run_block, brief, tried, stream, show=view.show)
-        block = undisturbed(
-            attempt, where, brief.require_quick_cores, brief.require_alone, view.note
-        )
+        block = undisturbed(attempt, where, brief, view.note)
         latency_ms = report.together(report.pieces([block], "contended"))
         t_x_ms[setting] = report.percentile_ms(latency_ms, request.percentile) or math.inf
     best = min(t_x_ms, key=lambda setting: t_x_ms[setting])

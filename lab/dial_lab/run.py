@@ -36,6 +36,7 @@ from dial_lab.processes import Children
 from dial_lab.report import BlockResult
 from dial_lab.request import MACHINES, Request
 from dial_lab.rounds import Kept, Round, by_policy
+from dial_lab.stolen import Patience
 from dial_lab.topology import exclusive, host_cgroups, machines, place
 from dial_lab.undisturbed import undisturbed
 
@@ -85,18 +86,12 @@ def execute(request: Request, directory: Path, view: View, kept: Kept | None = N
     newest = _NEWEST if request.rate_per_s is None else 1
     todo = request.rounds - first
     calibrations_s = (newest + todo - 1) * _CALIBRATION_S
-    view.begin(calibrations_s + todo * total_s(request.phases, order))
+    about_s = calibrations_s + todo * total_s(request.phases, order)
+    view.begin(about_s)
     if first:
         view.note(f"going on after {first} of {request.rounds} rounds")
-    with _site(request, directory, view) as (site_at_rest, children):
-        calibrated = partial(
-            calibrate_all,
-            children,
-            site_at_rest.scenario,
-            site_at_rest.machines,
-            site_at_rest.addresses,
-            rho_bg=site_at_rest.rho_bg,
-        )
+    with _site(request, directory, view, Patience(about_s)) as (site_at_rest, children):
+        calibrated = partial(_calibrated, site_at_rest, children, view)
         view.note("calibrating: what a machine can serve, alone and contended")
         several: list[Sequence[Calibration]] = [
             when_quiet(calibrated, view.note) for _ in range(newest)
@@ -132,8 +127,16 @@ def execute(request: Request, directory: Path, view: View, kept: Kept | None = N
     return Outcome(document(request, site, rounds), by_policy(rounds), directory)
 
 
+def _calibrated(site: Site, children: Children, view: View) -> Sequence[Calibration]:
+    """What the machines serve, measured while the hypervisor leaves them alone."""
+    site.await_own_cores(view.note)
+    return calibrate_all(children, site.scenario, site.machines, site.addresses, rho_bg=site.rho_bg)
+
+
 @contextmanager
-def _site(request: Request, directory: Path, view: View) -> Iterator[tuple[Site, Children]]:
+def _site(
+    request: Request, directory: Path, view: View, patience: Patience
+) -> Iterator[tuple[Site, Children]]:
     """Machines with their tenants, without load; the lab's own process keeps off their cores."""
     cores = sorted(os.sched_getaffinity(0))
     scenario = request.scenario
@@ -162,6 +165,7 @@ def _site(request: Request, directory: Path, view: View) -> Iterator[tuple[Site,
                 request.seed,
                 request.phases,
                 vms,
+                patience=patience,
             )
             yield site, children
         finally:
@@ -207,7 +211,7 @@ def _block(
         return run_block(remembering(site, policy, learnt, where), policy, number, where, view.show)
 
     where = directory / f"{number + 1}-{policy.name}"
-    block = undisturbed(once, where, site.require_quick_cores, site.require_alone, view.note)
+    block = undisturbed(once, where, site, view.note)
     view.note(_summary(block, site.percentile))
     return block
 

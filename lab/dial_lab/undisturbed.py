@@ -6,6 +6,7 @@ import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Protocol
 
 from dial.errors import LabUnquiet
 from dial_lab import stolen
@@ -21,11 +22,23 @@ STOLEN_PAUSE_S = 30.0
 longer."""
 
 
+class Outside(Protocol):
+    """What is known of those outside the lab, who take of what it measures on."""
+
+    def require_quick_cores(self) -> None:
+        """Raise :class:`dial.errors.LabUnquiet` while somebody slows the cores."""
+
+    def require_alone(self) -> None:
+        """Raise the same while somebody takes the resource."""
+
+    def await_own_cores(self, note: Callable[[str], None]) -> None:
+        """Return when the hypervisor leaves the cores alone, or that was waited for long enough."""
+
+
 def undisturbed(
     run: Callable[[Path], BlockResult],
     directory: Path,
-    require_quick_cores: Callable[[], None],
-    require_alone: Callable[[], None],
+    outside: Outside,
     note: Callable[[str], None],
 ) -> BlockResult:
     """A block beside its neighbour and nobody else.  What it achieved is not looked at.
@@ -39,8 +52,9 @@ def undisturbed(
 
     Nor does one during which the hypervisor took of a core's time (:mod:`dial_lab.stolen`), or the
     computer had the neighbour's core at another cache than the victim's, which takes the neighbour
-    away, and policies are compared beside one.  But of :data:`BLOCK_TRIES` such blocks the least
-    disturbed one counts: on some computers that is how it always is.
+    away, and policies are compared beside one.  After one of the former the hypervisor is waited
+    for.  But of :data:`BLOCK_TRIES` such blocks the least disturbed one counts: on some computers
+    that is how it always is.
 
     Parameters
     ----------
@@ -49,10 +63,8 @@ def undisturbed(
     directory
         For the block that counts.  Those of which one might count are kept beside it, as
         ``NAME-disturbed-1`` and so on; of others nothing is kept.
-    require_quick_cores
-        Raises :class:`dial.errors.LabUnquiet` while somebody outside the lab slows the cores.
-    require_alone
-        Raises the same while somebody outside the lab takes the resource.
+    outside
+        Who else is on this computer: the site of the run.
     note
         Is told of each wait and of each block that does not count.
 
@@ -65,12 +77,12 @@ def undisturbed(
     disturbed: list[tuple[float, BlockResult, Path]] = []
     while len(disturbed) < BLOCK_TRIES:
         if beside_strangers:
-            when_quiet(require_quick_cores, note)
-        when_quiet(require_alone, note)
+            when_quiet(outside.require_quick_cores, note)
+        when_quiet(outside.require_alone, note)
         block = run(directory)
         try:
             _require_undisturbed(block)
-            require_alone()
+            outside.require_alone()
         except LabUnquiet as unquiet:
             beside_strangers += 1
             if beside_strangers == BLOCK_TRIES:
@@ -89,6 +101,7 @@ def undisturbed(
             note(_does_not_count(block, why, len(disturbed)))
             if block.stolen > stolen.MOST_STOLEN:
                 time.sleep(STOLEN_PAUSE_S)
+                outside.await_own_cores(note)
     _, block, where = min(disturbed, key=lambda each: each[0])
     where.rename(directory)
     note(f"{block.policy}: {_worst(block)[1]}; it counts, there was none better")

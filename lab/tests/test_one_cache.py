@@ -5,21 +5,16 @@ from __future__ import annotations
 from contextlib import nullcontext
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from dial.errors import LabError, LabUnquiet
 from dial_lab import one_cache
 from dial_lab.cgroups import Cgroups
-from dial_lab.loadgen import Results
 from dial_lab.one_cache import SLOW_NS, Apart, Watch, apart
 from dial_lab.processes import Children
-from dial_lab.reaction import Phases
-from dial_lab.report import BlockResult, policy_figures
 from dial_lab.resources import CPU, LLC
 from dial_lab.topology import Machine
 from dial_lab.two_cores import APART_NS
-from dial_lab.undisturbed import undisturbed
 
 NEAR, FAR = 15.0, 120.0
 
@@ -121,165 +116,3 @@ def test_where_the_neighbour_is_on_its_victims_core_quick_ones_are_not_looked_fo
 ) -> None:
     monkeypatch.delattr("dial_lab.one_cache.time.sleep")
     one_cache.require_quick(CPU, Machine("s1", 0, Cgroups(tmp_path, False, ())))
-
-
-def block(apart: Apart | None) -> BlockResult:
-    count = np.zeros(0, dtype=np.int16)
-    nothing = Results(np.zeros(0), np.zeros(0), np.zeros(0), count, count, ("s1",))
-    return BlockResult("dial", Phases(1.0, 1.0, 1.0), nothing, None, apart)
-
-
-class Blocks:
-    """Blocks of which these were found; each leaves a file that says which it is."""
-
-    def __init__(self, *found: Apart | None) -> None:
-        self._found = iter(found)
-        self.run = 0
-
-    def __call__(self, directory: Path) -> BlockResult:
-        directory.mkdir()
-        (directory / "number").write_text(str(self.run))
-        self.run += 1
-        return block(next(self._found))
-
-
-def nobody() -> None:
-    """No strangers, whenever they are looked for."""
-
-
-def test_a_block_beside_a_neighbour_that_is_there_is_run_once(tmp_path: Path) -> None:
-    blocks = Blocks(Apart(0.02, 0.1))
-    notes: list[str] = []
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append).apart == Apart(
-        0.02, 0.1
-    )
-    assert (blocks.run, notes) == (1, [])
-
-
-def test_a_block_of_which_nobody_watched_the_cache_is_run_once(tmp_path: Path) -> None:
-    blocks = Blocks(None)
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, [].append).apart is None
-    assert blocks.run == 1
-
-
-def test_a_block_whose_neighbour_was_elsewhere_is_run_again_and_kept_beside_it(
-    tmp_path: Path,
-) -> None:
-    blocks = Blocks(Apart(0.4, 0.3), Apart(0.0, 0.0))
-    notes: list[str] = []
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append).apart == Apart(
-        0.0, 0.0
-    )
-    assert (tmp_path / "1-dial" / "number").read_text() == "1"
-    assert (tmp_path / "1-dial-disturbed-1" / "number").read_text() == "0"
-    assert len(notes) == 1
-    assert "for 40% of the neighbour's time and 30% of its first 5 s" in notes[0]
-
-
-def test_where_the_cores_stay_apart_the_least_disturbed_block_counts(tmp_path: Path) -> None:
-    found = (Apart(0.5, 0.0), Apart(0.4, 0.0), Apart(0.2, 0.1), Apart(0.05, 0.9), Apart(0.6, 0.0))
-    blocks = Blocks(*found, None)
-    notes: list[str] = []
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append).apart == Apart(
-        0.2, 0.1
-    )
-    assert blocks.run == 5
-    assert (tmp_path / "1-dial" / "number").read_text() == "2"
-    assert len(notes) == 5
-    assert all("it does not count" in note for note in notes[:-1])
-    assert notes[-1].endswith("it counts, there was none better")
-
-
-def test_a_block_of_a_run_before_that_was_kept_in_the_same_place_is_replaced(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "1-dial-disturbed-1").mkdir()
-    (tmp_path / "1-dial-disturbed-1" / "number").write_text("old")
-    undisturbed(Blocks(Apart(0.4, 0.3), None), tmp_path / "1-dial", nobody, nobody, [].append)
-    assert (tmp_path / "1-dial-disturbed-1" / "number").read_text() == "0"
-
-
-class Strangers:
-    """There at these of the times at which they are looked for."""
-
-    def __init__(self, *there: bool) -> None:
-        self._there = iter(there)
-
-    def __call__(self) -> None:
-        if next(self._there):
-            raise LabUnquiet("cache: somebody is there")
-
-
-def test_a_block_after_which_strangers_are_there_is_run_again_without_what_it_left(
-    tmp_path: Path,
-) -> None:
-    blocks, notes = Blocks(None, None), list[str]()
-    undisturbed(
-        blocks, tmp_path / "1-dial", nobody, Strangers(False, True, False, False), notes.append
-    )
-    assert (tmp_path / "1-dial" / "number").read_text() == "1"
-    assert notes == ["dial: cache: somebody is there; it does not count (try 1 of 5)"]
-
-
-def test_a_block_in_which_the_cores_were_slow_is_run_again_without_what_it_left(
-    tmp_path: Path,
-) -> None:
-    blocks, notes = Blocks(Apart(0.0, 0.0, 0.6), Apart(0.0, 0.0, 0.2)), list[str]()
-    found = undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append)
-    assert found.apart == Apart(0.0, 0.0, 0.2)
-    assert (tmp_path / "1-dial" / "number").read_text() == "1"
-    assert len(notes) == 1
-    assert "for 60% of the time a line took 18 ns and more" in notes[0]
-    with pytest.raises(LabUnquiet, match="somebody outside the lab slows them"):
-        undisturbed(
-            Blocks(*[Apart(0.0, 0.0, 0.6)] * 5), tmp_path / "2-dial", nobody, nobody, notes.append
-        )
-
-
-def test_a_block_waits_for_strangers_to_leave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
-    blocks, notes = Blocks(None), list[str]()
-    undisturbed(blocks, tmp_path / "1-dial", nobody, Strangers(True, False, False), notes.append)
-    assert (blocks.run, len(pauses), len(notes)) == (1, 1, 1)
-
-
-def test_after_a_block_in_slow_cores_quick_ones_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
-    blocks, notes = Blocks(Apart(0.0, 0.0, 0.6), None), list[str]()
-    undisturbed(blocks, tmp_path / "1-dial", Strangers(True, True, False), nobody, notes.append)
-    assert (blocks.run, len(pauses), len(notes)) == (2, 2, 3)
-
-
-def test_before_the_first_block_cores_are_not_looked_at(tmp_path: Path) -> None:
-    undisturbed(Blocks(None), tmp_path / "1-dial", Strangers(), nobody, [].append)
-
-
-def test_blocks_after_which_strangers_are_always_there_are_given_up(tmp_path: Path) -> None:
-    blocks = Blocks(*[None] * 5)
-    with pytest.raises(LabUnquiet, match="somebody is there"):
-        undisturbed(blocks, tmp_path / "1-dial", nobody, Strangers(*[False, True] * 5), [].append)
-    assert blocks.run == 5
-
-
-def test_what_a_stranger_disturbed_is_no_better_than_a_block_whose_neighbour_was_elsewhere(
-    tmp_path: Path,
-) -> None:
-    blocks, notes = Blocks(Apart(0.0, 0.0), *[Apart(0.4, 0.3)] * 5), list[str]()
-    there = Strangers(False, True, *[False] * 10)
-    assert undisturbed(blocks, tmp_path / "1-dial", nobody, there, notes.append).apart == Apart(
-        0.4, 0.3
-    )
-    assert (tmp_path / "1-dial" / "number").read_text() == "1"
-    assert "try 1 of 5" in notes[0]
-    assert "try 1 of 5" in notes[1]
-
-
-def test_the_report_says_for_how_long_the_cores_were_apart() -> None:
-    figures = policy_figures([block(Apart(0.03, 0.1)), block(None)], 0.5)
-    assert figures["cores_apart"] == [[0.03, 0.1], None]

@@ -5,14 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from dial_lab.loadgen import Results
-from dial_lab.reaction import Phases
-from dial_lab.report import BlockResult, policy_figures
-from dial_lab.stolen import MOST_STOLEN, Steal
-from dial_lab.undisturbed import BLOCK_TRIES, STOLEN_PAUSE_S, undisturbed
+from dial_lab.stolen import PAUSE_S, Patience, Steal
 
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -58,59 +53,74 @@ def test_of_this_computers_cores_no_more_is_stolen_than_time_went_by() -> None:
     assert 0.0 <= Steal(os.sched_getaffinity(0)).part() <= 1.0
 
 
-class Blocks:
-    """Blocks of which so much was stolen; each leaves a file that says which it is."""
+class Hypervisor:
+    """Takes a part of each second of one core, for so long, by a clock that only moves by it."""
 
-    def __init__(self, *stolen: float) -> None:
-        self._stolen = iter(stolen)
-        self.run = 0
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch, *parts: float) -> None:
+        self.path = stat(path, 0.0, 0.0)
+        self.pauses_s: list[float] = []
+        self._parts, self._stolen_s, self._now_s = iter(parts), 0.0, 0.0
+        self._part = 0.0
+        self.looked_at: list[int] = []
+        monkeypatch.setattr("dial_lab.stolen.time.monotonic", self._tick)
+        monkeypatch.setattr("dial_lab.stolen.time.sleep", self._sleep)
+        monkeypatch.setattr("dial_lab.stolen.os.sched_getaffinity", lambda _: {0, 1})
+        monkeypatch.setattr("dial_lab.stolen.os.sched_setaffinity", self._move)
 
-    def __call__(self, directory: Path) -> BlockResult:
-        directory.mkdir()
-        (directory / "number").write_text(str(self.run))
-        self.run += 1
-        return block(next(self._stolen))
+    def _move(self, _: int, cores: set[int]) -> None:
+        if len(cores) == 1:
+            self.looked_at += cores
+            if cores == {1}:
+                self._part = next(self._parts)
+        else:
+            self._part = 0.0
+
+    def _tick(self) -> float:
+        self._now_s += 0.01
+        self._stolen_s += 0.01 * self._part
+        stat(self.path, 0.0, self._stolen_s)
+        return self._now_s
+
+    def _sleep(self, pause_s: float) -> None:
+        self.pauses_s.append(pause_s)
+        self._now_s += pause_s
 
 
-def block(stolen: float) -> BlockResult:
-    none = np.zeros(0, dtype=np.int16)
-    nothing = Results(np.zeros(0), np.zeros(0), np.zeros(0), none, none, ("s1",))
-    return BlockResult("dial", Phases(1.0, 1.0, 1.0), nothing, None, stolen=stolen)
-
-
-def nobody() -> None:
-    """No strangers, whenever they are looked for."""
-
-
-@pytest.fixture
-def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    made: list[float] = []
-    monkeypatch.setattr("dial_lab.undisturbed.time.sleep", made.append)
-    return made
-
-
-def test_a_block_of_whose_cores_much_was_stolen_is_run_again_after_a_pause(
-    tmp_path: Path, pauses_s: list[float]
+def test_who_takes_the_cores_is_waited_for_and_it_is_said_for_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    blocks, notes = Blocks(0.25, MOST_STOLEN), list[str]()
-    found = undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append)
-    assert (found.stolen, pauses_s) == (MOST_STOLEN, [STOLEN_PAUSE_S])
-    assert (tmp_path / "1-dial" / "number").read_text() == "1"
-    assert (tmp_path / "1-dial-disturbed-1" / "number").read_text() == "0"
-    assert len(notes) == 1
-    assert "for 25.0% of the time the hypervisor ran somebody else" in notes[0]
-    assert notes[0].endswith("it does not count (try 1 of 5)")
+    hypervisor, notes = Hypervisor(tmp_path / "stat", monkeypatch, 0.5, 0.3, 0.0), list[str]()
+    patience = Patience(600.0, hypervisor.path)
+    patience.wait([1, 0], notes.append)
+    assert hypervisor.pauses_s == [PAUSE_S] * 2
+    assert hypervisor.looked_at == [0, 1] * 3
+    assert patience.left_s == 600.0 - 2 * PAUSE_S
+    assert len(notes) == 2
+    assert notes[0].startswith("for 5")
+    assert notes[0].endswith("waiting for 10 minutes at most")
+    assert notes[1].startswith("waited for the hypervisor for 0.8 minutes: it has left")
 
 
-def test_where_cores_are_always_stolen_the_least_disturbed_block_counts(
-    tmp_path: Path, pauses_s: list[float]
+def test_cores_that_are_left_alone_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    notes: list[str] = []
-    blocks = Blocks(0.3, 0.1, 0.05, 0.2, 0.4)
-    found = undisturbed(blocks, tmp_path / "1-dial", nobody, nobody, notes.append)
-    assert (found.stolen, blocks.run, len(pauses_s)) == (0.05, BLOCK_TRIES, BLOCK_TRIES - 1)
-    assert notes[-1].endswith("it counts, there was none better")
+    hypervisor, notes = Hypervisor(tmp_path / "stat", monkeypatch, 0.0), list[str]()
+    Patience(600.0, hypervisor.path).wait([0, 1], notes.append)
+    assert (hypervisor.pauses_s, notes) == ([], [])
 
 
-def test_the_report_says_how_much_was_stolen_in_each_block() -> None:
-    assert policy_figures([block(0.0), block(0.01234)], 0.5)["stolen"] == [0.0, 0.0123]
+def test_patience_is_spent_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hypervisor, notes = Hypervisor(tmp_path / "stat", monkeypatch, *[0.5] * 9), list[str]()
+    patience = Patience(30.0, hypervisor.path)
+    patience.wait([0, 1], notes.append)
+    assert hypervisor.pauses_s == [PAUSE_S, 30.0 - PAUSE_S]
+    assert notes[-1].endswith("it has not, and no more is waited for")
+    looked_at = len(hypervisor.looked_at)
+    patience.wait([0, 1], notes.append)
+    assert (len(hypervisor.looked_at), len(notes)) == (looked_at, 2)
+
+
+def test_the_lab_is_on_its_own_cores_again_after_a_look(tmp_path: Path) -> None:
+    before = os.sched_getaffinity(0)
+    Patience(PAUSE_S, stat(tmp_path / "stat", *[0.0] * (max(before) + 1))).wait(before, print)
+    assert os.sched_getaffinity(0) == before
