@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from dial.errors import LabUnquiet
-from dial_lab import isolation, report
+from dial_lab import isolation, report, restless
 from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate_all, middle
@@ -137,7 +137,11 @@ def _calibrated(site: Site, children: Children, view: View) -> Sequence[Calibrat
 def _site(
     request: Request, directory: Path, view: View, patience: Patience
 ) -> Iterator[tuple[Site, Children]]:
-    """Machines with their tenants, without load; the lab's own process keeps off their cores."""
+    """Machines with their tenants, without load; the lab's own process keeps off their cores.
+
+    No core rests meanwhile (:mod:`dial_lab.restless`; where a cache is taken, in blocks and
+    calibrations, :mod:`dial_lab.two_cores`).
+    """
     cores = sorted(os.sched_getaffinity(0))
     scenario = request.scenario
     apart = scenario.resource.victim_apart
@@ -150,6 +154,8 @@ def _site(
         harness = place(cores, len(built), apart=apart).harness
         os.sched_setaffinity(0, harness)
         try:
+            if not apart:  # there the two cores are kept from it while they share a cache
+                restless.start(children, cores)
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
             wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
