@@ -144,6 +144,9 @@ def contended(blocks: Sequence[BlockResult]) -> dict[str, float | int | None]:
         # Of the neighbour's time, or of its first seconds, in the worst block.
         found["cores_apart"] = round(max(apart), 4)
     found["stolen"] = round(max(block.stolen for block in blocks), 4)
+    slowdowns = [block.slowdown for block in blocks if block.slowdown is not None]
+    if slowdowns:
+        found["slowdown"] = round(max(slowdowns), 3)
     return found
 
 

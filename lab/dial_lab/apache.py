@@ -109,7 +109,7 @@ def start(children: Children, machine: Machine, vm: Vm, directory: Path) -> None
 class ApacheOnCpu(CpuResource):
     """CPU time, with Apache as the tenant; neighbours are those of the resource."""
 
-    cost = Cost("/pages/{}.html", MEAN_KIB, step=STEP_KIB, most=MOST_KIB)
+    cost = Cost("/pages/{}.html", MEAN_KIB, step=STEP_KIB, most=MOST_KIB, of_work=True)
 
     @contextmanager
     def tenants(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import threading
 import time
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dial_lab import haproxy, one_cache, reaction
+from dial_lab import haproxy, one_cache, reaction, restless
 from dial_lab.addresses import Address
 from dial_lab.arrivals import Swing, out_of_step
 from dial_lab.calibration import Calibration, require_alone
@@ -33,6 +34,10 @@ from dial_lab.serving import (
 )
 from dial_lab.stolen import Patience, Steal
 from dial_lab.topology import Machine, private_directory
+
+MOST_SLOWDOWN = 1.04
+"""Of cores in a block whose requests are work: 8 % of P90 at half of the load (M/M/1), as
+:data:`dial_lab.stolen.MOST_STOLEN` is at three quarters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +63,8 @@ class Site:
     """Where controllers keep what they learn for the next block, if they do."""
     patience: Patience = field(default_factory=Patience)
     """With whoever takes the lab's cores; the run's, so that it is spent once."""
+    awake: restless.Restless | None = None
+    """What keeps the cores from resting, and knows how quick they are."""
 
     @property
     def pool(self) -> Pool:
@@ -77,6 +84,23 @@ class Site:
         """All that are used, the neighbours' included."""
         machines = {core for each in self.machines for core in (each.core, *each.other_cores[-1:])}
         return frozenset(machines.union(self.harness_cores))
+
+    @property
+    def most_slowdown(self) -> float:
+        """Of the machines' cores in a block that counts: any, where requests are CPU time."""
+        return MOST_SLOWDOWN if self.scenario.resource.cost.of_work else math.inf
+
+    def slowdown(self, begin_s: float, end_s: float) -> float | None:
+        """Of the machines' cores, as :meth:`dial_lab.restless.Restless.slowdown` has it."""
+        if self.awake is None:
+            return None
+        return self.awake.slowdown({each.core for each in self.machines}, begin_s, end_s)
+
+    def too_slow(self, slowdown: float | None) -> str | None:
+        """What shows that requests were no work of the usual length, if anything does."""
+        if slowdown is None or slowdown <= self.most_slowdown:
+            return None
+        return restless.in_words(slowdown, self.most_slowdown)
 
     def await_own_cores(self, note: Callable[[str], None]) -> None:
         """Wait until the hypervisor leaves the lab's cores alone, or patience is at an end."""
@@ -204,6 +228,7 @@ def run_block(
         reader.join()
         children.stop(generator)
         apart = None if watch is None else watch.apart(*(origin + s for s in _looked_at_s(site)))
+        slowdown = site.slowdown(origin, origin + phases.end_s)
     results = Results.load(out).shifted(-WARM_UP_S)
     judged = None
     if control is not None:
@@ -215,7 +240,7 @@ def run_block(
             # Where nobody comes it is quiet to the end, whatever the tenant's own load does.
             quiet_s=phases.quiet_s if site.scenario.visits else phases.end_s,
         )
-    return BlockResult(policy.name, phases, results, judged, apart, used_s, stolen)
+    return BlockResult(policy.name, phases, results, judged, apart, used_s, stolen, slowdown)
 
 
 def _looked_at_s(site: Site) -> tuple[float, float]:

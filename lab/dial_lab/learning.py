@@ -80,6 +80,9 @@ def _disturbed(site: Site, block: BlockResult) -> str | None:
         return f"{block.policy} moved load, and nobody had been started"
     if block.stolen > MOST_STOLEN:
         return in_words(block.stolen)
+    slow = site.too_slow(block.slowdown)
+    if slow is not None:
+        return slow
     if block.apart is not None and block.apart.disturbed:
         # It expects requests to take as long as beside them, and sees no neighbour afterwards.
         return str(block.apart)

@@ -45,6 +45,9 @@ class BlockResult:
     """CPU time that the victim's VM used from the start of the quiet phase to the end, s."""
     stolen: float = 0.0
     """Part of that time that somebody outside the lab had one of its cores."""
+    slowdown: float | None = None
+    """How many times as long a piece of work took on the machines' cores as in the quickest moment
+    of the run; ``None`` where nobody measured it."""
 
 
 def phase_figures(blocks: Sequence[BlockResult], phase: str) -> dict[str, float | int | None]:
@@ -214,6 +217,9 @@ def policy_figures(blocks: Sequence[BlockResult], rho_bg_true: float | None) -> 
             for block in blocks
         ],
         "stolen": [round(block.stolen, 4) for block in blocks],
+        "slowdown": [
+            None if block.slowdown is None else round(block.slowdown, 3) for block in blocks
+        ],
     }
 
 

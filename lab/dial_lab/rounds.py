@@ -98,6 +98,7 @@ class _Block:
     apart: Apart | None
     victim_cpu_s: float | None
     stolen: float
+    slowdown: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +175,12 @@ def _save(directory: Path, done: Round) -> None:
         dict(done.settings),
         {
             name: _Block(
-                block.phases, block.reaction, block.apart, block.victim_cpu_s, block.stolen
+                block.phases,
+                block.reaction,
+                block.apart,
+                block.victim_cpu_s,
+                block.stolen,
+                block.slowdown,
             )
             for name, block in done.blocks.items()
         },
@@ -196,6 +202,7 @@ def _load(directory: Path) -> Round:
             block.apart,
             block.victim_cpu_s,
             block.stolen,
+            block.slowdown,
         )
         for name, block in kept.blocks.items()
     }

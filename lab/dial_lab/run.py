@@ -91,7 +91,7 @@ def execute(request: Request, directory: Path, view: View, kept: Kept | None = N
     if first:
         view.note(f"going on after {first} of {request.rounds} rounds")
     with _site(request, directory, view, Patience(about_s)) as (site_at_rest, children):
-        calibrated = partial(_calibrated, site_at_rest, children, view)
+        calibrated = partial(calibrated_alone, site_at_rest, children, view.note)
         view.note("calibrating: what a machine can serve, alone and contended")
         several: list[Sequence[Calibration]] = [
             when_quiet(calibrated, view.note) for _ in range(newest)
@@ -127,10 +127,34 @@ def execute(request: Request, directory: Path, view: View, kept: Kept | None = N
     return Outcome(document(request, site, rounds), by_policy(rounds), directory)
 
 
-def _calibrated(site: Site, children: Children, view: View) -> Sequence[Calibration]:
-    """What the machines serve, measured while the hypervisor leaves them alone."""
-    site.await_own_cores(view.note)
-    return calibrate_all(children, site.scenario, site.machines, site.addresses, rho_bg=site.rho_bg)
+def calibrated_alone(
+    site: Site, children: Children, note: Callable[[str], None]
+) -> Sequence[Calibration]:
+    """What the machines serve, while the hypervisor and whoever makes work longer leave them alone.
+
+    Parameters
+    ----------
+    site
+        The machines.
+    children
+        Gets the neighbours.
+    note
+        Is told of waits.
+
+    Raises
+    ------
+    LabUnquiet
+        If they do not.
+    """
+    site.await_own_cores(note)
+    began_s = time.monotonic()
+    found = calibrate_all(
+        children, site.scenario, site.machines, site.addresses, rho_bg=site.rho_bg
+    )
+    slow = site.too_slow(site.slowdown(began_s, time.monotonic()))
+    if slow is not None:
+        raise LabUnquiet(slow)
+    return found
 
 
 @contextmanager
@@ -154,8 +178,8 @@ def _site(
         harness = place(cores, len(built), apart=apart).harness
         os.sched_setaffinity(0, harness)
         try:
-            if not apart:  # there the two cores are kept from it while they share a cache
-                restless.start(children, cores)
+            # Where a cache is taken two cores are kept from resting while they share one.
+            awake = None if apart else restless.start(children, cores)
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
             wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
@@ -172,6 +196,7 @@ def _site(
                 request.phases,
                 vms,
                 patience=patience,
+                awake=awake,
             )
             yield site, children
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Callable
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dial.errors import LabUnquiet
-from dial_lab import stolen
+from dial_lab import restless, stolen
 from dial_lab.one_cache import MOST_APART
 from dial_lab.patience import when_quiet
 from dial_lab.report import BlockResult
@@ -24,6 +25,10 @@ longer."""
 
 class Outside(Protocol):
     """What is known of those outside the lab, who take of what it measures on."""
+
+    @property
+    def most_slowdown(self) -> float:
+        """Of the machines' cores in a block that counts."""
 
     def require_quick_cores(self) -> None:
         """Raise :class:`dial.errors.LabUnquiet` while somebody slows the cores."""
@@ -52,9 +57,10 @@ def undisturbed(
 
     Nor does one during which the hypervisor took of a core's time (:mod:`dial_lab.stolen`), or the
     computer had the neighbour's core at another cache than the victim's, which takes the neighbour
-    away, and policies are compared beside one.  After one of the former the hypervisor is waited
-    for.  But of :data:`BLOCK_TRIES` such blocks the least disturbed one counts: on some computers
-    that is how it always is.
+    away, and policies are compared beside one.  Nor one in which somebody had the other thread of
+    the machines' core, where requests are work and take longer then (:mod:`dial_lab.restless`).
+    After those that were taken time the hypervisor is waited for.  But of :data:`BLOCK_TRIES` such
+    blocks the least disturbed one counts: on some computers that is how it always is.
 
     Parameters
     ----------
@@ -90,7 +96,7 @@ def undisturbed(
             note(_does_not_count(block, unquiet, beside_strangers))
             shutil.rmtree(directory)
             continue
-        times, why = _worst(block)
+        times, why = _worst(block, outside.most_slowdown)
         if times <= 1.0:
             return block
         elsewhere = directory.with_name(f"{directory.name}-disturbed-{len(disturbed) + 1}")
@@ -99,18 +105,23 @@ def undisturbed(
         disturbed.append((times, block, elsewhere))
         if len(disturbed) < BLOCK_TRIES:
             note(_does_not_count(block, why, len(disturbed)))
-            if block.stolen > stolen.MOST_STOLEN:
+            if block.apart is None or block.stolen > stolen.MOST_STOLEN:
+                # Not where the caches were apart, which says nothing of the next block.
                 time.sleep(STOLEN_PAUSE_S)
                 outside.await_own_cores(note)
     _, block, where = min(disturbed, key=lambda each: each[0])
     where.rename(directory)
-    note(f"{block.policy}: {_worst(block)[1]}; it counts, there was none better")
+    _, why = _worst(block, outside.most_slowdown)
+    note(f"{block.policy}: {why}; it counts, there was none better")
     return block
 
 
-def _worst(block: BlockResult) -> tuple[float, str]:
+def _worst(block: BlockResult, most_slowdown: float) -> tuple[float, str]:
     """What disturbed it most: how many times as much as is let pass, and in words."""
     found = [(block.stolen / stolen.MOST_STOLEN, stolen.in_words(block.stolen))]
+    if block.slowdown is not None and most_slowdown < math.inf:
+        times = (block.slowdown - 1.0) / (most_slowdown - 1.0)
+        found.append((times, restless.in_words(block.slowdown, most_slowdown)))
     if block.apart is not None:
         found.append((block.apart.worst / MOST_APART, str(block.apart)))
     return max(found)

@@ -11,6 +11,7 @@ import pytest
 from dial.errors import LabUnquiet
 from dial_lab import learning, patience
 from dial_lab.addresses import Address
+from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site
 from dial_lab.calibration import Calibration
 from dial_lab.cgroups import Cgroups
@@ -208,6 +209,23 @@ def test_what_is_learnt_while_cores_are_stolen_is_learnt_anew(
     learning.learn(REQUEST, SITE, tmp_path / "memory", tmp_path, said)
     assert stolen == []
     assert "for 10.0% of the time the hypervisor ran somebody else" in said.notes[1]
+
+
+def test_what_is_learnt_on_slow_cores_is_learnt_anew_where_requests_are_work(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    slowdowns = [1.3, 1.02]
+
+    def run_block(site, tried, *_):
+        (site.memory / tried.name).mkdir(parents=True)
+        return replace(block(tried, site.phases), slowdown=slowdowns.pop(0))
+
+    monkeypatch.setattr(learning, "run_block", run_block)
+    said = Said()
+    apache = replace(SITE, scenario=replace(SITE.scenario, resource=ApacheOnCpu()))
+    learning.learn(REQUEST, apache, tmp_path / "memory", tmp_path, said)
+    assert slowdowns == []
+    assert "work took 30% longer on the machines' cores" in said.notes[1]
 
 
 def test_a_run_whose_controller_could_not_learn_in_quiet_is_none(

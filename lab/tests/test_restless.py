@@ -1,4 +1,4 @@
-"""Programs that let cores not rest."""
+"""Programs that let cores not rest, and what they know of how quick these are."""
 
 from __future__ import annotations
 
@@ -6,20 +6,60 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from dial_lab import restless
 from dial_lab.processes import Children
+from dial_lab.restless import Restless
 
 WITHIN_S = 30.0
+
+
+def written(directory: Path, *lines: str) -> dict[int, Path]:
+    """What the programs of so many cores wrote."""
+    found = {}
+    for core, text in enumerate(lines):
+        found[core] = directory / f"{core}.txt"
+        found[core].write_text(text, encoding="ascii")
+    return found
+
+
+def test_a_core_is_slow_by_its_mean_over_the_quickest_moment_of_any(tmp_path: Path) -> None:
+    one = "1.00 50000\n2.00 60000\n3.00 80000\n4.00 90000\n"
+    awake = Restless({}, written(tmp_path, one, "1.0 40000\n"))
+    assert awake.slowdown([0], 2.0, 4.0) == pytest.approx(70 / 40)
+
+
+def test_of_several_cores_the_slowest_counts(tmp_path: Path) -> None:
+    awake = Restless({}, written(tmp_path, "1.0 50000\n", "1.0 75000\n"))
+    assert awake.slowdown([0, 1], 0.0, 2.0) == pytest.approx(1.5)
+    assert awake.slowdown([0], 0.0, 2.0) == pytest.approx(1.0)
+
+
+def test_a_line_that_is_half_written_is_not_read(tmp_path: Path) -> None:
+    awake = Restless({}, written(tmp_path, "1.0 50000\n2.0 5"))
+    assert awake.slowdown([0], 0.0, 3.0) == pytest.approx(1.0)
+
+
+def test_of_a_core_that_always_had_something_else_to_do_nobody_knows(tmp_path: Path) -> None:
+    awake = Restless({}, written(tmp_path, "1.0 50000\n", "9.0 50000\n"))
+    assert awake.slowdown([0, 1], 0.0, 2.0) is None
 
 
 def test_each_core_has_one_that_only_runs_while_nobody_else_does_there(tmp_path: Path) -> None:
     cores = sorted(os.sched_getaffinity(0))
     with Children(tmp_path) as children:
-        programs = restless.start(children, cores)
-        until_s = time.monotonic() + WITHIN_S
-        while any(os.sched_getscheduler(each.pid) != os.SCHED_IDLE for each in programs):
+        began_s = time.monotonic()
+        awake = restless.start(children, cores)
+        while awake.slowdown(cores, began_s, time.monotonic()) is None:
             children.check()
-            assert time.monotonic() < until_s
+            assert time.monotonic() < began_s + WITHIN_S
             time.sleep(0.05)
-        assert [os.sched_getaffinity(each.pid) for each in programs] == [{core} for core in cores]
-    assert all(each.poll() is not None for each in programs)
+        for core, program in awake.programs.items():
+            assert os.sched_getscheduler(program.pid) == os.SCHED_IDLE
+            assert os.sched_getaffinity(program.pid) == {core}
+        slowdown = awake.slowdown(cores, began_s, time.monotonic())
+        assert slowdown is not None
+        assert slowdown >= 1.0
+    assert sorted(awake.programs) == cores
+    assert all(each.poll() is not None for each in awake.programs.values())

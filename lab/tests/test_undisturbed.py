@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,10 +18,12 @@ from dial_lab.stolen import MOST_STOLEN
 from dial_lab.undisturbed import BLOCK_TRIES, STOLEN_PAUSE_S, undisturbed
 
 
-def block(apart: Apart | None = None, stolen: float = 0.0) -> BlockResult:
+def block(
+    apart: Apart | None = None, stolen: float = 0.0, slowdown: float | None = None
+) -> BlockResult:
     none = np.zeros(0, dtype=np.int16)
     nothing = Results(np.zeros(0), np.zeros(0), np.zeros(0), none, none, ("s1",))
-    return BlockResult("dial", Phases(1.0, 1.0, 1.0), nothing, None, apart, stolen=stolen)
+    return BlockResult("dial", Phases(1.0, 1.0, 1.0), nothing, None, apart, None, stolen, slowdown)
 
 
 class Blocks:
@@ -39,6 +42,10 @@ class Blocks:
 
 def beside(*apart: Apart | None) -> Blocks:
     return Blocks(*map(block, apart))
+
+
+def slow_by(*slowdowns: float) -> Blocks:
+    return Blocks(*(block(slowdown=slowdown) for slowdown in slowdowns))
 
 
 def stolen_of(*parts: float) -> Blocks:
@@ -63,7 +70,9 @@ class Nobody:
         self,
         slow_cores: Callable[[], None] = lambda: None,
         take_the_resource: Callable[[], None] = lambda: None,
+        most_slowdown: float = math.inf,
     ) -> None:
+        self.most_slowdown = most_slowdown
         self._slow_cores, self._take_the_resource = slow_cores, take_the_resource
         self.waited_for = 0
 
@@ -247,8 +256,46 @@ def test_the_report_says_for_how_long_the_cores_were_apart() -> None:
     assert figures["cores_apart"] == [[0.03, 0.1], None]
 
 
+def test_a_block_of_work_on_slow_cores_is_run_again_after_a_pause(
+    tmp_path: Path, pauses_s: list[float]
+) -> None:
+    notes: list[str] = []
+    outside = Nobody(most_slowdown=1.04)
+    found = undisturbed(slow_by(1.3, 1.04), tmp_path / "1-dial", outside, notes.append)
+    assert (found.slowdown, pauses_s) == (1.04, [STOLEN_PAUSE_S])
+    assert len(notes) == 1
+    assert "work took 30% longer on the machines' cores than in the run's quickest" in notes[0]
+    assert "4% are let pass; it does not count (try 1 of 5)" in notes[0]
+
+
+def test_of_blocks_that_are_all_slow_or_stolen_the_least_disturbed_one_counts(
+    tmp_path: Path, pauses_s: list[float]
+) -> None:
+    # 5, 4, 3, 2.5 and 10 times what is let pass.
+    blocks = Blocks(
+        block(slowdown=1.2),
+        block(stolen=4 * MOST_STOLEN, slowdown=1.0),
+        block(stolen=3 * MOST_STOLEN, slowdown=1.1),
+        block(stolen=MOST_STOLEN, slowdown=1.1),
+        block(stolen=0.0, slowdown=1.4),
+    )
+    found = undisturbed(blocks, tmp_path / "1-dial", Nobody(most_slowdown=1.04), [].append)
+    assert (found.stolen, found.slowdown) == (MOST_STOLEN, 1.1)
+
+
+def test_slow_cores_do_not_matter_where_requests_are_cpu_time(tmp_path: Path) -> None:
+    blocks = slow_by(1.8)
+    undisturbed(blocks, tmp_path / "1-dial", Nobody(), [].append)
+    assert blocks.run == 1
+
+
 def test_the_report_says_how_much_was_stolen_in_each_block() -> None:
     assert policy_figures([block(stolen=0.0), block(stolen=0.01234)], 0.5)["stolen"] == [
         0.0,
         0.0123,
     ]
+
+
+def test_the_report_says_how_slow_cores_were_in_each_block() -> None:
+    figures = policy_figures([block(slowdown=1.0312), block()], 0.5)
+    assert figures["slowdown"] == [1.031, None]

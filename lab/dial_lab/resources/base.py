@@ -36,6 +36,9 @@ class Cost:
         And is this at most, if not 0.
     fixed
         Further parameters, the same for all requests, as they stand in a URL.
+    of_work
+        Whether a request asks for an amount of work, which a slow core makes dear; else it is one
+        of CPU time, or of another resource.
     new_connections
         Whether the balancer opens a connection to the backend for each request: the connect
         time is one of the paper's signals (T_c, section 4.3.1), and a kept connection has none.
@@ -47,6 +50,7 @@ class Cost:
     most: int = 0
     fixed: str = ""
     new_connections: bool = True
+    of_work: bool = False
 
     def unit_ns(self, rps: float, cores: float) -> float:
         """CPU time of a unit of the mean, ns, where ``rps`` such requests a second take ``cores``.
