@@ -195,37 +195,46 @@ def test_what_is_learnt_on_cores_that_somebody_else_slows_is_learnt_anew(
     assert "for 60% of the time a line took 18 ns and more" in said.notes[1]
 
 
-def test_what_is_learnt_while_cores_are_stolen_is_learnt_anew(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+APACHE = replace(SITE, scenario=replace(SITE.scenario, resource=ApacheOnCpu()))
+
+
+@pytest.mark.parametrize(
+    ("site", "disturbed", "quiet", "why"),
+    [
+        (
+            SITE,
+            {"stolen": 0.1},
+            {"stolen": 0.01},
+            "for 10.0% of the time the hypervisor ran somebody else",
+        ),
+        (
+            APACHE,
+            {"slowdown": 1.3},
+            {"slowdown": 1.02},
+            "work took 30% longer on the machines' cores",
+        ),
+    ],
+    ids=["cores stolen", "slow cores where requests are work"],
+)
+def test_what_is_learnt_while_others_have_the_cores_is_learnt_anew(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    site: Site,
+    disturbed: dict[str, float],
+    quiet: dict[str, float],
+    why: str,
 ) -> None:
-    stolen = [0.1, 0.01]
+    found = [disturbed, quiet]
 
     def run_block(site, tried, *_):
         (site.memory / tried.name).mkdir(parents=True)
-        return replace(block(tried, site.phases), stolen=stolen.pop(0))
+        return replace(block(tried, site.phases), **found.pop(0))
 
     monkeypatch.setattr(learning, "run_block", run_block)
     said = Said()
-    learning.learn(REQUEST, SITE, tmp_path / "memory", tmp_path, said)
-    assert stolen == []
-    assert "for 10.0% of the time the hypervisor ran somebody else" in said.notes[1]
-
-
-def test_what_is_learnt_on_slow_cores_is_learnt_anew_where_requests_are_work(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    slowdowns = [1.3, 1.02]
-
-    def run_block(site, tried, *_):
-        (site.memory / tried.name).mkdir(parents=True)
-        return replace(block(tried, site.phases), slowdown=slowdowns.pop(0))
-
-    monkeypatch.setattr(learning, "run_block", run_block)
-    said = Said()
-    apache = replace(SITE, scenario=replace(SITE.scenario, resource=ApacheOnCpu()))
-    learning.learn(REQUEST, apache, tmp_path / "memory", tmp_path, said)
-    assert slowdowns == []
-    assert "work took 30% longer on the machines' cores" in said.notes[1]
+    learning.learn(REQUEST, site, tmp_path / "memory", tmp_path, said)
+    assert found == []
+    assert why in said.notes[1]
 
 
 def test_a_run_whose_controller_could_not_learn_in_quiet_is_none(

@@ -86,6 +86,14 @@ class Nobody:
         self.waited_for += 1
 
 
+@pytest.fixture
+def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Of blocks, and of whoever waits for strangers: all sleep by the same clock."""
+    made: list[float] = []
+    monkeypatch.setattr("dial_lab.undisturbed.time.sleep", made.append)
+    return made
+
+
 def test_a_block_beside_a_neighbour_that_is_there_is_run_once(tmp_path: Path) -> None:
     blocks = beside(Apart(0.02, 0.1))
     notes: list[str] = []
@@ -163,11 +171,7 @@ def test_a_block_in_which_the_cores_were_slow_is_run_again_without_what_it_left(
         )
 
 
-def test_a_block_waits_for_strangers_to_leave(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
+def test_a_block_waits_for_strangers_to_leave(tmp_path: Path, pauses_s: list[float]) -> None:
     blocks, notes = beside(None), list[str]()
     undisturbed(
         blocks,
@@ -175,19 +179,17 @@ def test_a_block_waits_for_strangers_to_leave(
         Nobody(take_the_resource=Strangers(True, False, False)),
         notes.append,
     )
-    assert (blocks.run, len(pauses), len(notes)) == (1, 1, 1)
+    assert (blocks.run, len(pauses_s), len(notes)) == (1, 1, 1)
 
 
 def test_after_a_block_in_slow_cores_quick_ones_are_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pauses_s: list[float]
 ) -> None:
-    pauses: list[float] = []
-    monkeypatch.setattr("dial_lab.patience.time.sleep", pauses.append)
     blocks, notes = beside(Apart(0.0, 0.0, 0.6), None), list[str]()
     undisturbed(
         blocks, tmp_path / "1-dial", Nobody(slow_cores=Strangers(True, True, False)), notes.append
     )
-    assert (blocks.run, len(pauses), len(notes)) == (2, 2, 3)
+    assert (blocks.run, len(pauses_s), len(notes)) == (2, 2, 3)
 
 
 def test_before_the_first_block_cores_are_not_looked_at(tmp_path: Path) -> None:
@@ -217,13 +219,6 @@ def test_what_a_stranger_disturbed_is_no_better_than_a_block_whose_neighbour_was
     assert (tmp_path / "1-dial" / "number").read_text() == "1"
     assert "try 1 of 5" in notes[0]
     assert "try 1 of 5" in notes[1]
-
-
-@pytest.fixture
-def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    made: list[float] = []
-    monkeypatch.setattr("dial_lab.undisturbed.time.sleep", made.append)
-    return made
 
 
 def test_a_block_of_whose_cores_much_was_stolen_is_run_again_when_the_hypervisor_is_waited_for(
