@@ -6,13 +6,12 @@ which Debian turns on for text: a page of the mean length costs some millisecond
 leaves with a third of its length.  Unlike the lab's application it serves several requests at
 the same time, in turns.
 
-Which page is asked for is drawn like any cost: exponential lengths, rounded up to
-:data:`STEP_KIB`; longer than :data:`MOST_KIB` is one page in 22,000, and has that length.
+Which page is asked for is drawn like any cost: exponential lengths, rounded up to those there are
+(:mod:`dial_lab.pages`); longer than the longest is one page in 22,000, and has that length.
 """
 
 from __future__ import annotations
 
-import random
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from dial.errors import LabError
 from dial_lab.addresses import Address, wait_for_port
+from dial_lab.pages import MEAN_KIB, MOST_KIB, STEP_KIB, pages
 from dial_lab.processes import Children
 from dial_lab.resources.base import Cost
 from dial_lab.resources.cpu import CpuResource
@@ -28,10 +28,6 @@ from dial_lab.vms import Vm, vms
 
 PROGRAM = "/usr/sbin/apache2"
 MODULES = Path("/usr/lib/apache2/modules")
-
-STEP_KIB = 8
-MEAN_KIB = 48.0
-MOST_KIB = 480
 
 PAGES = Path("/dev/shm/dial-lab-pages")  # noqa: S108 - memory, readable for Apache's own user
 _USER = "www-data"
@@ -70,14 +66,10 @@ def config(directory: Path, address: Address, pages: Path = PAGES) -> str:
 
 
 def write_pages(directory: Path) -> None:
-    """A page of each length, of words, so that they compress as text does."""
-    words = random.Random(7)  # noqa: S311 - what stands on a page is no secret
-    letters = "etaoinshrdlu"
-    vocabulary = ["".join(words.choices(letters, k=words.randint(2, 9))) for _ in range(2000)]
+    """Those that Apache serves."""
     (directory / "pages").mkdir(parents=True)
-    for kib in range(STEP_KIB, MOST_KIB + 1, STEP_KIB):
-        text = " ".join(words.choices(vocabulary, k=kib * 1024 // 4))
-        (directory / "pages" / f"{kib}.html").write_text(text[: kib * 1024], encoding="ascii")
+    for kib, text in pages():
+        (directory / "pages" / f"{kib}.html").write_text(text, encoding="ascii")
 
 
 def start(children: Children, machine: Machine, vm: Vm, directory: Path) -> None:
@@ -109,7 +101,7 @@ def start(children: Children, machine: Machine, vm: Vm, directory: Path) -> None
 class ApacheOnCpu(CpuResource):
     """CPU time, with Apache as the tenant; neighbours are those of the resource."""
 
-    cost = Cost("/pages/{}.html", MEAN_KIB, step=STEP_KIB, most=MOST_KIB, of_work=True)
+    cost = Cost("/pages/{}.html", float(MEAN_KIB), step=STEP_KIB, most=MOST_KIB, of_work=True)
 
     @contextmanager
     def tenants(

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from dial_lab import haproxy, one_cache, reaction, restless
+from dial_lab import haproxy, one_cache, reaction, restless, steady
 from dial_lab.addresses import Address
 from dial_lab.arrivals import Swing, out_of_step
 from dial_lab.calibration import Calibration, require_alone
@@ -65,6 +65,8 @@ class Site:
     """With whoever takes the lab's cores; the run's, so that it is spent once."""
     awake: restless.Restless | None = None
     """What keeps the cores from resting, and knows how quick they are."""
+    given: steady.Steady | None = None
+    """What gives machines more of a slow core, where requests are work."""
 
     @property
     def pool(self) -> Pool:
@@ -91,7 +93,12 @@ class Site:
         return MOST_SLOWDOWN if self.scenario.resource.cost.of_work else math.inf
 
     def slowdown(self, begin_s: float, end_s: float) -> float | None:
-        """Of the machines' cores, as :meth:`dial_lab.restless.Restless.slowdown` has it."""
+        """Of the machines' cores, as :meth:`dial_lab.restless.Restless.slowdown` has it.
+
+        Where machines are given more of a slow core, what is left of it.
+        """
+        if self.given is not None:
+            return self.given.slowdown(begin_s, end_s)
         if self.awake is None:
             return None
         return self.awake.slowdown({each.core for each in self.machines}, begin_s, end_s)

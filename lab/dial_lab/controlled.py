@@ -170,7 +170,7 @@ def start(
                 *(guest.enter if guest is not None else ()),
                 *(str(DIAL), "agent", "--controller", control.url, "--backend", machine.name),
                 *("--token-file", str(control.token_file)),
-                *("--cpu-capacity-cores", str(machine.capacity_cores)),
+                *("--cpu-capacity-cores", f"{machine.usual_cores:.4g}"),
                 *(("--scope", "vm") if guest is not None else ("--cgroup", machine.fg)),
                 *("--pbox-page", str(page_of(machine))),
                 *(("--memory-probe", "on") if policy.memory_probe else ()),

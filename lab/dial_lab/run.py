@@ -23,7 +23,7 @@ from statistics import median
 from typing import Any
 
 from dial.errors import LabUnquiet
-from dial_lab import isolation, report, restless
+from dial_lab import isolation, report, restless, steady
 from dial_lab.apache import ApacheOnCpu
 from dial_lab.block import Site, run_block, total_s
 from dial_lab.calibration import Calibration, calibrate_all, middle
@@ -164,14 +164,16 @@ def _site(
     """Machines with their tenants, without load; the lab's own process keeps off their cores.
 
     No core rests meanwhile (:mod:`dial_lab.restless`; where a cache is taken, in blocks and
-    calibrations, :mod:`dial_lab.two_cores`).
+    calibrations, :mod:`dial_lab.two_cores`), and where requests are work, machines have more of a
+    slow core (:mod:`dial_lab.steady`).
     """
     cores = sorted(os.sched_getaffinity(0))
     scenario = request.scenario
-    apart = scenario.resource.victim_apart
+    wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
+    apart, of_work = wanted.victim_apart, wanted.cost.of_work
     with (
         exclusive(),
-        machines(host_cgroups(), MACHINES, cores, apart=apart) as built,
+        machines(host_cgroups(), MACHINES, cores, apart=apart, of_work=of_work) as built,
         Children(directory) as children,
         ExitStack() as tenants,
     ):
@@ -179,10 +181,12 @@ def _site(
         os.sched_setaffinity(0, harness)
         try:
             # Where a cache is taken two cores are kept from resting while they share one.
-            awake = None if apart else restless.start(children, cores)
+            awake = None if apart else restless.start(children, cores, of_work=of_work)
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
-            wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
+            given = None
+            if of_work and awake is not None:
+                given = tenants.enter_context(steady.kept(built, awake))
             resource, vms = tenants.enter_context(under(request.guest, wanted, built, children))
             site = Site(
                 replace(scenario, resource=resource),
@@ -197,6 +201,7 @@ def _site(
                 vms,
                 patience=patience,
                 awake=awake,
+                given=given,
             )
             yield site, children
         finally:

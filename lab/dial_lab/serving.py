@@ -240,7 +240,7 @@ def _variables(pool: Pool, policy: Policy) -> dict[str, str]:
         found["MEMORY"] = str(memory / "curves")
     for machine in pool.machines:
         found[f"USAGE_{machine.name}"] = str(machine.cgroups.usage_file(machine.fg))
-        found[f"CORES_{machine.name}"] = str(machine.capacity_cores)
+        found[f"CORES_{machine.name}"] = f"{machine.usual_cores:.4g}"
     return found
 
 

@@ -31,6 +31,10 @@ have one core each elsewhere; balancer, load generator and controller keep off t
 Three machines use at most 0.9 of a core, and on one core they are alike: were some of them
 beside the balancer, they would differ from the others without any neighbour.
 
+Where requests are work, as a real application's are, a core whose other thread is somebody else's
+makes all of them longer.  There machines have less of a core, so that they can be *given* more of
+a slow one (:mod:`dial_lab.steady`).
+
 Where the resource is a cache, the victim stands *apart*: on the last core alone, most of which
 is its own, while its siblings share the other cores with the harness.  Why is told in
 :mod:`dial_lab.resources.llc`, which also makes them alike again in what they can serve.
@@ -43,7 +47,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dial.errors import LabError
@@ -56,6 +60,9 @@ APART_CORES = 0.8
 BESIDE_CORES = 0.15
 """Of its siblings, which share a core with the harness: 0.6 of it is the neighbour's, who runs
 only while nobody else does.  Beside siblings of 0.2 it had less while they were busy."""
+WORK_CORES = 0.21
+"""Where requests are work: with 1.55 times as much three of them still fit on a core, and half of
+it is just over the kernel's least quota."""
 NEIGHBOUR_WEIGHT = 100.0
 MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
@@ -86,7 +93,9 @@ class Placement:
     """Cores of everything that is not on a machine."""
 
 
-def place(cores: Sequence[int], machines: int, *, apart: bool = False) -> Placement:
+def place(
+    cores: Sequence[int], machines: int, *, apart: bool = False, of_work: bool = False
+) -> Placement:
     """Divide ``cores`` between ``machines`` and the rest.
 
     Parameters
@@ -97,6 +106,8 @@ def place(cores: Sequence[int], machines: int, *, apart: bool = False) -> Placem
         How many.
     apart
         Whether the first machine gets a core for itself.
+    of_work
+        Whether requests are work and no CPU time, which not both of the two can be.
 
     Raises
     ------
@@ -123,10 +134,22 @@ def place(cores: Sequence[int], machines: int, *, apart: bool = False) -> Placem
         beside = tuple(others[-siblings:]) if len(others) > siblings else (others[-1],) * siblings
         harness = tuple(others[:-siblings]) or tuple(others[:-1]) or (others[-1],)
         return Placement((last, *beside), (APART_CORES, *(BESIDE_CORES,) * siblings), harness)
-    even = (CAPACITY_CORES,) * machines
+    even = (WORK_CORES if of_work else CAPACITY_CORES,) * machines
     if len(ordered) > machines:
         return Placement(tuple(ordered[-machines:]), even, tuple(ordered[:-machines]))
     return Placement((ordered[-1],) * machines, even, tuple(ordered[:-1]) or (ordered[-1],))
+
+
+@dataclass
+class Given:
+    """What a machine has of its core now."""
+
+    times: float = 1.0
+    """As much CPU time as it was built with."""
+    usual_times: float = 1.0
+    """The same over the last minute."""
+    rho_bg: float | None = None
+    """The part of it that its neighbour was last told to take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +160,13 @@ class Machine:
     core: int
     cgroups: Cgroups
     capacity_cores: float = CAPACITY_CORES
-    """CPU time that it can give, cores."""
+    """CPU time that it is built with, cores."""
+    given: Given = field(default_factory=Given)
+
+    @property
+    def usual_cores(self) -> float:
+        """CPU time that it can give, cores, over the last minute."""
+        return self.capacity_cores * self.given.usual_times
 
     @property
     def group(self) -> str:
@@ -162,7 +191,7 @@ class Machine:
     def build(self) -> None:
         """Make the groups.  The order matters: see the module's text."""
         self.cgroups.create(self.group)
-        self.cgroups.set_quota(self.group, self.capacity_cores * PERIOD_US, PERIOD_US)
+        self._let_have(self.group, 1.0)
         self.cgroups.set_weight(self.group, MACHINE_WEIGHT)
         self.cgroups.create(self.bg)
         self.cgroups.create(self.fg)
@@ -170,7 +199,23 @@ class Machine:
 
     def cap_neighbour(self, rho_bg: float) -> None:
         """Let the neighbour take ``rho_bg`` of the machine at most, 0 < rho_bg <= 1."""
-        self.cgroups.set_quota(self.bg, rho_bg * self.capacity_cores * PERIOD_US, PERIOD_US)
+        self.given.rho_bg = rho_bg
+        self._let_have(self.bg, rho_bg)
+
+    def give(self, times: float) -> None:
+        """Give it so many times the CPU time that it was built with, and its neighbour as well.
+
+        From another thread than :meth:`cap_neighbour` too: who gives again and again puts right
+        what the other one wrote meanwhile.
+        """
+        self.given.times = times
+        self._let_have(self.group, 1.0)
+        if self.given.rho_bg is not None:
+            self._let_have(self.bg, self.given.rho_bg)
+
+    def _let_have(self, group: str, part: float) -> None:
+        quota_us = part * self.given.times * self.capacity_cores * PERIOD_US
+        self.cgroups.set_quota(group, quota_us, PERIOD_US)
 
     def tenant_files(self) -> tuple[Path, ...]:
         """What a process of the tenant writes its id to."""
@@ -242,14 +287,19 @@ def private_directory(path: Path = PRIVATE) -> Iterator[Path]:
 
 @contextmanager
 def machines(
-    cgroups: Cgroups, names: Sequence[str], cores: Sequence[int], *, apart: bool = False
+    cgroups: Cgroups,
+    names: Sequence[str],
+    cores: Sequence[int],
+    *,
+    apart: bool = False,
+    of_work: bool = False,
 ) -> Iterator[tuple[Machine, ...]]:
     """Build the machines, after clearing away what a crashed lab left; remove them at exit.
 
     Call it inside :func:`exclusive` only: it takes every group of ours for stale.
     """
     remove_all(cgroups)
-    placement = place(cores, len(names), apart=apart)
+    placement = place(cores, len(names), apart=apart, of_work=of_work)
     built = tuple(
         Machine(name, core, cgroups, capacity_cores)
         for name, core, capacity_cores in zip(

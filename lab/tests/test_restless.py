@@ -41,16 +41,40 @@ def test_a_line_that_is_half_written_is_not_read(tmp_path: Path) -> None:
     assert awake.slowdown([0], 0.0, 3.0) == pytest.approx(1.0)
 
 
+def test_a_line_is_read_when_it_is_whole(tmp_path: Path) -> None:
+    files = written(tmp_path, "1.0 50000\n2.0 7")
+    awake = Restless({}, files)
+    assert awake.slowdown([0], 2.0, 3.0) is None
+    with files[0].open("a", encoding="ascii") as file:
+        file.write("5000\n3.0 60000\n")
+    assert awake.slowdown([0], 2.0, 3.0) == pytest.approx(1.5)
+    assert awake.slowdown([0], 1.0, 4.0) == pytest.approx((1.0 + 1.5 + 1.2) / 3)
+
+
+def test_an_interrupted_count_is_not_ten_times_as_slow(tmp_path: Path) -> None:
+    awake = Restless({}, written(tmp_path, "1.0 50000\n2.0 500000\n"))
+    assert awake.slowdown([0], 2.0, 3.0) == pytest.approx(2.5)
+
+
+def test_a_core_is_slow_by_quarters_of_a_second_too(tmp_path: Path) -> None:
+    awake = Restless({}, written(tmp_path, "1.0 40000\n1.25 50000\n1.75 60000\n2.0 70000\n", ""))
+    assert awake.slowdowns(0, 1.25, 2.0) == pytest.approx([1.25, 1.5])
+    assert awake.slowdowns(1, 1.25, 2.0) == []
+
+
 def test_of_a_core_that_always_had_something_else_to_do_nobody_knows(tmp_path: Path) -> None:
     awake = Restless({}, written(tmp_path, "1.0 50000\n", "9.0 50000\n"))
     assert awake.slowdown([0, 1], 0.0, 2.0) is None
 
 
-def test_each_core_has_one_that_only_runs_while_nobody_else_does_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_work", [False, True])
+def test_each_core_has_one_that_only_runs_while_nobody_else_does_there(
+    tmp_path: Path, *, of_work: bool
+) -> None:
     cores = sorted(os.sched_getaffinity(0))
     with Children(tmp_path) as children:
         began_s = time.monotonic()
-        awake = restless.start(children, cores)
+        awake = restless.start(children, cores, of_work=of_work)
         while awake.slowdown(cores, began_s, time.monotonic()) is None:
             children.check()
             assert time.monotonic() < began_s + WITHIN_S
