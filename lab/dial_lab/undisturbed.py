@@ -13,7 +13,7 @@ from dial.errors import LabUnquiet
 from dial_lab import restless, stolen
 from dial_lab.one_cache import MOST_APART
 from dial_lab.patience import when_quiet
-from dial_lab.report import BlockResult
+from dial_lab.report import LATE_MS, BlockResult, lateness_ms
 
 BLOCK_TRIES = 5
 """Of each of the two kinds: a bound, where that is often so."""
@@ -58,8 +58,9 @@ def undisturbed(
     Nor does one during which the hypervisor took of a core's time (:mod:`dial_lab.stolen`), or the
     computer had the neighbour's core at another cache than the victim's, which takes the neighbour
     away, and policies are compared beside one.  Nor one in which somebody had the other thread of
-    the machines' core, where requests are work and take longer then (:mod:`dial_lab.restless`).
-    After those that were taken time the hypervisor is waited for.  But of :data:`BLOCK_TRIES` such
+    the machines' core, where requests are work and take longer then (:mod:`dial_lab.restless`), nor
+    one in which the generator was late, so that other requests came than were to come.  After those
+    that were taken time the hypervisor is waited for.  But of :data:`BLOCK_TRIES` such
     blocks the least disturbed one counts: on some computers that is how it always is.
 
     Parameters
@@ -118,7 +119,12 @@ def undisturbed(
 
 def _worst(block: BlockResult, most_slowdown: float) -> tuple[float, str]:
     """What disturbed it most: how many times as much as is let pass, and in words."""
-    found = [(block.stolen / stolen.MOST_STOLEN, stolen.in_words(block.stolen))]
+    late_ms = lateness_ms(block.results)
+    late = f"the generator was late, by {late_ms:.1f} ms at P99, {LATE_MS:g} are let pass"
+    found = [
+        (block.stolen / stolen.MOST_STOLEN, stolen.in_words(block.stolen)),
+        (late_ms / LATE_MS, late),
+    ]
     if block.slowdown is not None and most_slowdown < math.inf:
         times = (block.slowdown - 1.0) / (most_slowdown - 1.0)
         found.append((times, restless.in_words(block.slowdown, most_slowdown)))

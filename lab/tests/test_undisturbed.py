@@ -13,17 +13,20 @@ from dial.errors import LabUnquiet
 from dial_lab.loadgen import Results
 from dial_lab.one_cache import Apart
 from dial_lab.reaction import Phases
-from dial_lab.report import BlockResult, policy_figures
+from dial_lab.report import BlockResult, lateness_ms, policy_figures
 from dial_lab.stolen import MOST_STOLEN
 from dial_lab.undisturbed import BLOCK_TRIES, STOLEN_PAUSE_S, undisturbed
 
 
 def block(
-    apart: Apart | None = None, stolen: float = 0.0, slowdown: float | None = None
+    apart: Apart | None = None,
+    stolen: float = 0.0,
+    slowdown: float | None = None,
+    late_ms: float = 0.0,
 ) -> BlockResult:
-    none = np.zeros(0, dtype=np.int16)
-    nothing = Results(np.zeros(0), np.zeros(0), np.zeros(0), none, none, ("s1",))
-    return BlockResult("dial", Phases(1.0, 1.0, 1.0), nothing, None, apart, None, stolen, slowdown)
+    one = np.zeros(1, dtype=np.int16)
+    results = Results(np.zeros(1), np.full(1, late_ms), np.ones(1), one, one, ("s1",))
+    return BlockResult("dial", Phases(1.0, 1.0, 1.0), results, None, apart, None, stolen, slowdown)
 
 
 class Blocks:
@@ -46,6 +49,10 @@ def beside(*apart: Apart | None) -> Blocks:
 
 def slow_by(*slowdowns: float) -> Blocks:
     return Blocks(*(block(slowdown=slowdown) for slowdown in slowdowns))
+
+
+def late_by(*late_ms: float) -> Blocks:
+    return Blocks(*(block(late_ms=each) for each in late_ms))
 
 
 def stolen_of(*parts: float) -> Blocks:
@@ -246,6 +253,17 @@ def test_where_cores_are_always_stolen_the_least_disturbed_block_counts(
     assert notes[-1].endswith("it counts, there was none better")
 
 
+def test_a_block_whose_generator_was_late_is_run_again_after_a_pause(
+    tmp_path: Path, pauses_s: list[float]
+) -> None:
+    notes: list[str] = []
+    found = undisturbed(late_by(6.3, 5.0), tmp_path / "1-dial", Nobody(), notes.append)
+    assert (lateness_ms(found.results), pauses_s) == (5.0, [STOLEN_PAUSE_S])
+    assert len(notes) == 1
+    assert "the generator was late, by 6.3 ms at P99, 5 are let pass" in notes[0]
+    assert notes[0].endswith("it does not count (try 1 of 5)")
+
+
 def test_the_report_says_for_how_long_the_cores_were_apart() -> None:
     figures = policy_figures([block(Apart(0.03, 0.1)), block(None)], 0.5)
     assert figures["cores_apart"] == [[0.03, 0.1], None]
@@ -259,7 +277,7 @@ def test_a_block_of_work_on_slow_cores_is_run_again_after_a_pause(
     found = undisturbed(slow_by(1.3, 1.04), tmp_path / "1-dial", outside, notes.append)
     assert (found.slowdown, pauses_s) == (1.04, [STOLEN_PAUSE_S])
     assert len(notes) == 1
-    assert "work took 30% longer on the machines' cores than in the run's quickest" in notes[0]
+    assert "work took 30% longer than in the run's quickest moment" in notes[0]
     assert "4% are let pass; it does not count (try 1 of 5)" in notes[0]
 
 
