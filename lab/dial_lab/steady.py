@@ -8,14 +8,14 @@ were measured one after another say nothing of each other.
 
 The formula: where work takes s times its quickest (:mod:`dial_lab.restless`), a machine has
 
-    C(t) = C min(mean of s from t - 1 s to t, 1.55)    cores, and its neighbour rho_bg C(t),
+    C(t) = C min(mean of s from t - 1 s to t, 1.8)    cores, and its neighbour rho_bg C(t),
 
 so that in work it has what it would have of a core that is all its own.  Quotas are written twice a
-second.  Machines of C = 0.21 fit three on a core with that (:data:`dial_lab.topology.WORK_CORES`),
+second.  Machines of C = 0.18 fit three on a core with that (:data:`dial_lab.topology.WORK_CORES`),
 and something of it is left, in which s is measured.
 
 What it does not do: what changes within a second stays, as work that varies more, and so does what
-is beyond 1.55.  What is left over a block is :meth:`Steady.slowdown`, and blocks of which much is
+is beyond 1.8.  What is left over a block is :meth:`Steady.slowdown`, and blocks of which much is
 left do not count (:mod:`dial_lab.undisturbed`).  Each time that a quota is written the kernel fills
 it up: a few percent of it at this pace, always the same.
 """
@@ -32,8 +32,8 @@ from dial.errors import LabError
 from dial_lab.restless import Restless
 from dial_lab.topology import Machine
 
-MOST_TIMES = 1.55
-"""Three machines of 0.21 have 0.98 of a core then.  The slowest 4 s of 24 had 1.51."""
+MOST_TIMES = 1.8
+"""Three machines of 0.18 have 0.97 of a core then.  In a busy hour a minute had 1.3 to 1.7."""
 
 EVERY_S = 0.5
 _LATELY_S = 1.0

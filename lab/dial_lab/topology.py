@@ -60,9 +60,10 @@ APART_CORES = 0.8
 BESIDE_CORES = 0.15
 """Of its siblings, which share a core with the harness: 0.6 of it is the neighbour's, who runs
 only while nobody else does.  Beside siblings of 0.2 it had less while they were busy."""
-WORK_CORES = 0.21
-"""Where requests are work: with 1.55 times as much three of them still fit on a core, and half of
-it is just over the kernel's least quota."""
+WORK_CORES = 0.18
+"""Where requests are work: with 1.8 times as much three of them still fit on a core."""
+WORK_PERIOD_US = 12_000
+"""Where requests are work: half of 0.18 of it is just over the kernel's least quota, 1 ms."""
 NEIGHBOUR_WEIGHT = 100.0
 MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
@@ -161,6 +162,8 @@ class Machine:
     cgroups: Cgroups
     capacity_cores: float = CAPACITY_CORES
     """CPU time that it is built with, cores."""
+    period_us: int = PERIOD_US
+    """In which it has it."""
     given: Given = field(default_factory=Given)
 
     @property
@@ -214,8 +217,8 @@ class Machine:
             self._let_have(self.bg, self.given.rho_bg)
 
     def _let_have(self, group: str, part: float) -> None:
-        quota_us = part * self.given.times * self.capacity_cores * PERIOD_US
-        self.cgroups.set_quota(group, quota_us, PERIOD_US)
+        quota_us = part * self.given.times * self.capacity_cores * self.period_us
+        self.cgroups.set_quota(group, quota_us, self.period_us)
 
     def tenant_files(self) -> tuple[Path, ...]:
         """What a process of the tenant writes its id to."""
@@ -300,8 +303,9 @@ def machines(
     """
     remove_all(cgroups)
     placement = place(cores, len(names), apart=apart, of_work=of_work)
+    period_us = WORK_PERIOD_US if of_work else PERIOD_US
     built = tuple(
-        Machine(name, core, cgroups, capacity_cores)
+        Machine(name, core, cgroups, capacity_cores, period_us)
         for name, core, capacity_cores in zip(
             names, placement.machines, placement.capacity_cores, strict=True
         )

@@ -11,7 +11,7 @@ from dial.errors import LabError
 from dial_lab.cgroups import Cgroups
 from dial_lab.restless import Restless
 from dial_lab.steady import MOST_TIMES, Steady, kept
-from dial_lab.topology import WORK_CORES, Machine
+from dial_lab.topology import WORK_CORES, WORK_PERIOD_US, Machine
 
 WITHIN_S = 10.0
 
@@ -42,7 +42,7 @@ def cores(tmp_path: Path) -> Cores:
 def machine(tmp_path: Path) -> Machine:
     for group in ("dial-lab.s1/fg", "dial-lab.s1/bg"):
         (tmp_path / group).mkdir(parents=True)
-    return Machine("s1", 0, Cgroups(tmp_path, True, ()), WORK_CORES)
+    return Machine("s1", 0, Cgroups(tmp_path, True, ()), WORK_CORES, WORK_PERIOD_US)
 
 
 def cores_of(machine: Machine, group: str) -> float:
@@ -90,7 +90,7 @@ def test_what_it_usually_has_is_of_the_last_minute(cores: Cores, machine: Machin
 
 
 def test_no_core_is_given_more_than_once(cores: Cores, machine: Machine) -> None:
-    cores.took(1.86, at_s=0.0)
+    cores.took(1.98, at_s=0.0)
     Steady([machine], cores.awake).give(1.0)
     assert machine.given.times == MOST_TIMES
     assert 3 * MOST_TIMES * WORK_CORES < 1.0
@@ -123,13 +123,13 @@ def test_what_came_after_it_was_given_is_left(cores: Cores, machine: Machine) ->
 
 def test_what_is_too_slow_to_be_given_for_is_left(cores: Cores, machine: Machine) -> None:
     steady = Steady([machine], cores.awake)
-    cores.took(1.86, at_s=0.0)
+    cores.took(1.98, at_s=0.0)
     steady.give(0.5)
-    assert steady.slowdown(0.0, 1.0) == pytest.approx(1.86 / MOST_TIMES)
+    assert steady.slowdown(0.0, 1.0) == pytest.approx(1.98 / MOST_TIMES)
 
 
 def test_machines_on_other_cores_have_their_own(cores: Cores, machine: Machine) -> None:
-    quick = Machine("s2", 1, machine.cgroups, WORK_CORES)
+    quick = Machine("s2", 1, machine.cgroups, WORK_CORES, WORK_PERIOD_US)
     (machine.cgroups.cpu / quick.group).mkdir()
     cores.took(1.4, at_s=0.0)
     Steady([machine, quick], cores.awake).give(1.0)
