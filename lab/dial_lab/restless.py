@@ -94,12 +94,11 @@ class Restless:
             then = [[ns for at_s, ns in each if begin_s <= at_s < end_s] for each in counts]
             return max(map(self._times, then)) if then and all(then) else None
 
-    def slowdowns(self, core: int, begin_s: float, end_s: float) -> list[float]:
-        """The same of one core, by quarters of a second; without those that it had no time in."""
+    def took_ns(self, core: int, begin_s: float, end_s: float) -> list[float]:
+        """CPU time of such work on one core, ns, in each quarter of a second that it had time in."""
         with self._lock:
             self._read()
-            counts = self._counts[core]
-            return [self._times([ns]) for at_s, ns in counts if begin_s <= at_s < end_s]
+            return [ns for at_s, ns in self._counts[core] if begin_s <= at_s < end_s]
 
     def _read(self) -> None:
         """What was written since the last time."""
@@ -115,14 +114,19 @@ class Restless:
                 self._quickest_ns = min(self._quickest_ns, ns)
 
     def _times(self, counts_ns: Sequence[float]) -> float:
-        return fmean(min(ns / self._quickest_ns, _MOST_TIMES) for ns in counts_ns)
+        return mean_times(counts_ns, self._quickest_ns)
+
+
+def mean_times(took_ns: Iterable[float], quick_ns: float) -> float:
+    """How many times ``quick_ns`` work took, as a mean."""
+    return fmean(min(ns / quick_ns, _MOST_TIMES) for ns in took_ns)
 
 
 def in_words(slowdown: float, most: float) -> str:
     """How slow cores were, and how slow they may be."""
     return (
-        f"work took {slowdown - 1.0:.0%} longer than in the run's quickest moment, past what "
-        f"machines were given for it; {most - 1.0:.0%} are let pass"
+        f"work took {slowdown - 1.0:.0%} longer than machines were given more time for it, "
+        f"{most - 1.0:.0%} are let pass"
     )
 
 

@@ -6,13 +6,14 @@ of the lab's own application are CPU *time* and do not notice.  Those of a real 
 work: at half of the load and 1.3 times the work P90 is twice what it was, and two policies that
 were measured one after another say nothing of each other.
 
-The formula: where work takes s times its quickest (:mod:`dial_lab.restless`), a machine has
+The formula: where work takes s times what it took in the quickest moment of the run's first five
+seconds (:mod:`dial_lab.restless`), a machine has
 
     C(t) = C min(mean of s from t - 1 s to t, 1.8)    cores, and its neighbour rho_bg C(t),
 
-so that in work it has what it would have of a core that is all its own.  Quotas are written twice a
-second.  Machines of C = 0.18 fit three on a core with that (:data:`dial_lab.topology.WORK_CORES`),
-and something of it is left, in which s is measured.
+so that it does the same work all the time.  How much that is matters less: it is calibrated.
+Quotas are written twice a second.  Machines of C = 0.18 fit three on a core with that
+(:data:`dial_lab.topology.WORK_CORES`), and something of it is left, in which s is measured.
 
 What it does not do: what changes within a second stays, as work that varies more, and so does what
 is beyond 1.8.  What is left over a block is :meth:`Steady.slowdown`, and blocks of which much is
@@ -22,6 +23,7 @@ it up: a few percent of it at this pace, always the same.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +31,7 @@ from contextlib import contextmanager
 from statistics import fmean
 
 from dial.errors import LabError
-from dial_lab.restless import Restless
+from dial_lab.restless import Restless, mean_times
 from dial_lab.topology import Machine
 
 MOST_TIMES = 1.8
@@ -37,6 +39,8 @@ MOST_TIMES = 1.8
 
 EVERY_S = 0.5
 _LATELY_S = 1.0
+LOOK_S = 5.0
+"""What was quickest in all of a run is known at its end only, and would be other work before."""
 _USUAL_S = 60.0
 """Whoever asks what a machine usually has asks before a block, of 15 s or more."""
 
@@ -49,12 +53,15 @@ class Steady:
     machines
         Which.
     awake
-        Knows how slow their cores are.
+        Knows what work takes on their cores.
+    quick_ns
+        What it takes where a machine has what it was built with.
     """
 
-    def __init__(self, machines: Sequence[Machine], awake: Restless) -> None:
+    def __init__(self, machines: Sequence[Machine], awake: Restless, quick_ns: float) -> None:
         self._machines = machines
         self._awake = awake
+        self._quick_ns = quick_ns
         self.failed: LabError | None = None
         """Why it gives no more, if it does not."""
         self._given: dict[int, list[tuple[float, float]]] = {each.core: [] for each in machines}
@@ -74,7 +81,7 @@ class Steady:
                     machine.give(times)
 
     def slowdown(self, begin_s: float, end_s: float) -> float | None:
-        """How many times its quickest work took between two moments, over what was given for it.
+        """How many times as long work took between two moments, over what was given for it.
 
         On the core where that is most; ``None`` where nobody knows.
 
@@ -95,15 +102,26 @@ class Steady:
         return max(found, default=None)
 
     def _work_took(self, core: int, begin_s: float, end_s: float) -> float | None:
-        """How many times its quickest; ``None`` where the core had something else to do."""
-        slowdowns = self._awake.slowdowns(core, begin_s, end_s)
-        return fmean(slowdowns) if slowdowns else None
+        """How many times as long; ``None`` where the core had something else to do."""
+        took_ns = self._awake.took_ns(core, begin_s, end_s)
+        return mean_times(took_ns, self._quick_ns) if took_ns else None
 
 
 @contextmanager
 def kept(machines: Sequence[Machine], awake: Restless) -> Iterator[Steady]:
-    """Give twice a second, in a thread of its own, until the end."""
-    steady, ended = Steady(machines, awake), threading.Event()
+    """Give twice a second, in a thread of its own, until the end; looks at the cores first.
+
+    Raises
+    ------
+    LabError
+        If all of their time is somebody else's.
+    """
+    began_s = time.monotonic()
+    time.sleep(LOOK_S)
+    took_ns = [ns for each in machines for ns in awake.took_ns(each.core, began_s, math.inf)]
+    if not took_ns:
+        raise LabError(f"the machines' cores had no time for anything else in {LOOK_S:g} s")
+    steady, ended = Steady(machines, awake, min(took_ns)), threading.Event()
 
     def give() -> None:
         try:
