@@ -95,7 +95,7 @@ class Restless:
             return max(map(self._times, then)) if then and all(then) else None
 
     def took_ns(self, core: int, begin_s: float, end_s: float) -> list[float]:
-        """CPU time of such work on one core, ns, in each quarter of a second that it had time in."""
+        """CPU time of such work on one core, ns, in each quarter of a second that had any."""
         with self._lock:
             self._read()
             return [ns for at_s, ns in self._counts[core] if begin_s <= at_s < end_s]

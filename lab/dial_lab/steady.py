@@ -6,24 +6,23 @@ of the lab's own application are CPU *time* and do not notice.  Those of a real 
 work: at half of the load and 1.3 times the work P90 is twice what it was, and two policies that
 were measured one after another say nothing of each other.
 
-The formula: where work takes s times what it took in the quickest moment of the run's first five
-seconds (:mod:`dial_lab.restless`), a machine has
+The formula: where work takes s times what it took in 20 seconds before the run, as a mean
+(:mod:`dial_lab.restless`), a machine has
 
-    C(t) = C min(mean of s from t - 1 s to t, 1.8)    cores, and its neighbour rho_bg C(t),
+    C(t) = C min(mean of s from t - 1 s to t, 1.35)    cores, and its neighbour rho_bg C(t),
 
 so that it does the same work all the time.  How much that is matters less: it is calibrated.
-Quotas are written twice a second.  Machines of C = 0.18 fit three on a core with that
+Quotas are written twice a second.  Machines of C = 0.24 fit three on a core with that
 (:data:`dial_lab.topology.WORK_CORES`), and something of it is left, in which s is measured.
 
 What it does not do: what changes within a second stays, as work that varies more, and so does what
-is beyond 1.8.  What is left over a block is :meth:`Steady.slowdown`, and blocks of which much is
+is beyond 1.35.  What is left over a block is :meth:`Steady.slowdown`, and blocks of which much is
 left do not count (:mod:`dial_lab.undisturbed`).  Each time that a quota is written the kernel fills
 it up: a few percent of it at this pace, always the same.
 """
 
 from __future__ import annotations
 
-import math
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -34,13 +33,14 @@ from dial.errors import LabError
 from dial_lab.restless import Restless, mean_times
 from dial_lab.topology import Machine
 
-MOST_TIMES = 1.8
-"""Three machines of 0.18 have 0.97 of a core then.  In a busy hour a minute had 1.3 to 1.7."""
+MOST_TIMES = 1.35
+"""Three machines of 0.24 have 0.97 of a core then."""
 
 EVERY_S = 0.5
 _LATELY_S = 1.0
-LOOK_S = 5.0
-"""What was quickest in all of a run is known at its end only, and would be other work before."""
+LOOK_S = 20.0
+"""Not what was quickest: of 20 minutes that is known at their end only, and a minute of them may have
+no quick moment at all."""
 _USUAL_S = 60.0
 """Whoever asks what a machine usually has asks before a block, of 15 s or more."""
 
@@ -54,14 +54,14 @@ class Steady:
         Which.
     awake
         Knows what work takes on their cores.
-    quick_ns
+    usual_ns
         What it takes where a machine has what it was built with.
     """
 
-    def __init__(self, machines: Sequence[Machine], awake: Restless, quick_ns: float) -> None:
+    def __init__(self, machines: Sequence[Machine], awake: Restless, usual_ns: float) -> None:
         self._machines = machines
         self._awake = awake
-        self._quick_ns = quick_ns
+        self._usual_ns = usual_ns
         self.failed: LabError | None = None
         """Why it gives no more, if it does not."""
         self._given: dict[int, list[tuple[float, float]]] = {each.core: [] for each in machines}
@@ -104,7 +104,7 @@ class Steady:
     def _work_took(self, core: int, begin_s: float, end_s: float) -> float | None:
         """How many times as long; ``None`` where the core had something else to do."""
         took_ns = self._awake.took_ns(core, begin_s, end_s)
-        return mean_times(took_ns, self._quick_ns) if took_ns else None
+        return mean_times(took_ns, self._usual_ns) if took_ns else None
 
 
 @contextmanager
@@ -118,10 +118,14 @@ def kept(machines: Sequence[Machine], awake: Restless) -> Iterator[Steady]:
     """
     began_s = time.monotonic()
     time.sleep(LOOK_S)
-    took_ns = [ns for each in machines for ns in awake.took_ns(each.core, began_s, math.inf)]
+    cores = {each.core for each in machines}
+    now_s = time.monotonic()
+    took_ns = [ns for core in cores for ns in awake.took_ns(core, began_s, now_s)]
     if not took_ns:
         raise LabError(f"the machines' cores had no time for anything else in {LOOK_S:g} s")
-    steady, ended = Steady(machines, awake, min(took_ns)), threading.Event()
+    quickest_ns = min(took_ns)
+    usual_ns = quickest_ns * mean_times(took_ns, quickest_ns)
+    steady, ended = Steady(machines, awake, usual_ns), threading.Event()
 
     def give() -> None:
         try:

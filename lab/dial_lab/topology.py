@@ -60,10 +60,11 @@ APART_CORES = 0.8
 BESIDE_CORES = 0.15
 """Of its siblings, which share a core with the harness: 0.6 of it is the neighbour's, who runs
 only while nobody else does.  Beside siblings of 0.2 it had less while they were busy."""
-WORK_CORES = 0.18
-"""Where requests are work: with 1.8 times as much three of them still fit on a core."""
-WORK_PERIOD_US = 12_000
-"""Where requests are work: half of 0.18 of it is just over the kernel's least quota, 1 ms."""
+WORK_CORES = 0.24
+"""Where requests are work: with 1.35 times as much three of them still fit on a core."""
+WORK_PERIOD_US = 15_000
+"""Where requests are work: half of 0.24 of it, with 0.6 times as much, is over the kernel's least
+quota, 1 ms."""
 NEIGHBOUR_WEIGHT = 100.0
 MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
