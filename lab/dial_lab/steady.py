@@ -39,8 +39,8 @@ MOST_TIMES = 1.35
 EVERY_S = 0.5
 _LATELY_S = 1.0
 LOOK_S = 20.0
-"""The mean, and not what was quickest: of 20 minutes that is known at their end only, and a minute of
-them may have no quick moment at all."""
+"""The mean, and not what was quickest: of 20 minutes that is known at their end only, and a minute
+of them may have no quick moment at all."""
 _USUAL_S = 60.0
 """Whoever asks what a machine usually has asks before a block, of 15 s or more."""
 
