@@ -131,8 +131,8 @@ def kept(machines: Sequence[Machine], awake: Restless) -> Iterator[Steady]:
         try:
             while not ended.wait(EVERY_S):
                 steady.give(time.monotonic())
-        except LabError as error:
-            steady.failed = error
+        except (LabError, OSError, ValueError) as error:
+            steady.failed = LabError(f"giving machines more of a slow core: {error}")
 
     thread = threading.Thread(target=give, name="steady")
     thread.start()

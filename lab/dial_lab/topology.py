@@ -122,6 +122,8 @@ def place(
     Placement(machines=(1, 1, 1), capacity_cores=(0.3, 0.3, 0.3), harness=(0,))
     >>> place([0, 1], 3, apart=True)
     Placement(machines=(1, 0, 0), capacity_cores=(0.8, 0.15, 0.15), harness=(0,))
+    >>> place([0, 1], 3, of_work=True).capacity_cores
+    (0.24, 0.24, 0.24)
     >>> place([0, 1, 2, 3], 3).machines
     (1, 2, 3)
     >>> place([0], 3).harness

@@ -58,10 +58,10 @@ def undisturbed(
     Nor does one during which the hypervisor took of a core's time (:mod:`dial_lab.stolen`), or the
     computer had the neighbour's core at another cache than the victim's, which takes the neighbour
     away, and policies are compared beside one.  Nor one in which somebody had the other thread of
-    the machines' core, where requests are work and take longer then (:mod:`dial_lab.restless`), nor
-    one in which the generator was late, so that other requests came than were to come.  After those
-    that were taken time the hypervisor is waited for.  But of :data:`BLOCK_TRIES` such
-    blocks the least disturbed one counts: on some computers that is how it always is.
+    the machines' core, where requests are work and take longer then (:mod:`dial_lab.steady`), nor
+    one in which the generator was late, so that requests came otherwise than they were to.  After
+    all of these the hypervisor is waited for.  But of :data:`BLOCK_TRIES` such blocks the least
+    disturbed one counts: on some computers that is how it always is.
 
     Parameters
     ----------
