@@ -47,7 +47,8 @@ class BlockResult:
     """Part of that time that somebody outside the lab had one of its cores."""
     slowdown: float | None = None
     """How many times as long a piece of work took on the machines' cores as in the quickest moment
-    of the run; ``None`` where nobody measured it."""
+    of the run; where requests are work, as machines were given time for.  ``None`` where nobody
+    measured it."""
 
 
 def phase_figures(blocks: Sequence[BlockResult], phase: str) -> dict[str, float | int | None]:
