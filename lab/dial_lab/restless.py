@@ -34,7 +34,7 @@ import sys
 import threading
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median_low
@@ -88,11 +88,10 @@ class Restless:
         second that any core of the run has had; ``None`` where a core had something else to do all
         the time, so that nobody knows.
         """
-        with self._lock:
-            self._read()
-            counts = [self._counts[core] for core in cores]
-            then = [[ns for at_s, ns in each if begin_s <= at_s < end_s] for each in counts]
-            return max(map(self._times, then)) if then and all(then) else None
+        then = [self.took_ns(core, begin_s, end_s) for core in cores]
+        if not then or not all(then):
+            return None
+        return max(mean_times(each, self._quickest_ns) for each in then)
 
     def took_ns(self, core: int, begin_s: float, end_s: float) -> list[float]:
         """CPU time of such work on one core, ns, in each quarter of a second that had any."""
@@ -112,9 +111,6 @@ class Restless:
                 self._read_to[core] += len(line) + 1
                 self._counts[core].append((at_s, ns))
                 self._quickest_ns = min(self._quickest_ns, ns)
-
-    def _times(self, counts_ns: Sequence[float]) -> float:
-        return mean_times(counts_ns, self._quickest_ns)
 
 
 def mean_times(took_ns: Iterable[float], quick_ns: float) -> float:

@@ -106,20 +106,15 @@ def test_of_a_core_that_nothing_is_known_of_a_machine_has_what_it_was_built_with
     assert steady.slowdown(0.0, 1.0) is None
 
 
-def test_nothing_is_left_of_a_slowness_that_was_given_for(cores: Cores, machine: Machine) -> None:
+@pytest.mark.parametrize(("before", "left"), [(1.3, 1.0), (1.0, 1.3)])
+def test_of_a_slowness_that_was_given_for_nothing_is_left_and_of_one_that_came_after_all(
+    before: float, left: float, cores: Cores, machine: Machine
+) -> None:
     steady = Steady([machine], cores.awake, USUAL_NS)
-    cores.took(1.3, at_s=0.0)
+    cores.took(before, at_s=0.0)
     steady.give(1.0)
     cores.took(1.3, at_s=1.0)
-    assert steady.slowdown(1.0, 2.0) == pytest.approx(1.0)
-
-
-def test_what_came_after_it_was_given_is_left(cores: Cores, machine: Machine) -> None:
-    steady = Steady([machine], cores.awake, USUAL_NS)
-    cores.took(1.0, at_s=0.0)
-    steady.give(1.0)
-    cores.took(1.3, at_s=1.0)
-    assert steady.slowdown(1.0, 2.0) == pytest.approx(1.3)
+    assert steady.slowdown(1.0, 2.0) == pytest.approx(left)
 
 
 def test_what_is_too_slow_to_be_given_for_is_left(cores: Cores, machine: Machine) -> None:
