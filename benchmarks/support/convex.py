@@ -98,8 +98,13 @@ def solve(case: Case) -> NDArray[np.float64]:
 
 
 def relative_gap_bound(case: Case, shares: NDArray[np.float64]) -> float:
-    """Bound on (F(shares) - optimum) / F(shares), from convexity alone."""
-    r, a = case.throughput_per_s, case.arrival_per_s
-    gradient = r / (r - a * shares) ** 2
-    best = float(case.floors @ gradient) + (1.0 - float(case.floors.sum())) * float(gradient.min())
-    return (float(gradient @ shares) - best) / cost(case, shares)
+    """Bound on (F(shares) - optimum) / F(shares), from convexity alone.
+
+    Of a service that is nearly full r - a p has few of a double's digits left, and the bound
+    would be of their rounding: it is computed in the widest floats that there are.
+    """
+    r, p, floors = (x.astype(np.longdouble) for x in (case.throughput_per_s, shares, case.floors))
+    left = r - np.longdouble(case.arrival_per_s) * p
+    gradient = r / left**2
+    best = floors @ gradient + (1 - floors.sum()) * gradient.min()
+    return float((gradient @ p - best) / (p / left).sum())

@@ -23,6 +23,12 @@ Formula
     those that are not at this d, solve again, until none is left out.  Whoever is left out once
     stays out, for d only falls; of 10,000 backends it takes some five rounds.
 
+    At high load it is the other way round.  What counts there is the rest, r_i - a p_i =
+    s sqrt(r_i), which is small beside r_i, and d - g_i says it to no more digits than it says
+    the largest root.  So once it is known who is above the floor, s is asked instead where
+    they serve more than half of what they can, and nothing is divided by a sum that is a but
+    for its rounding.
+
 Regimes
     * Moderate load: no floor binds, s = (sum r - a) / sum sqrt(r), which is Lemma 1.
     * Low load, unequal backends: Lemma 1 would be negative; here the slow ones are at
@@ -121,8 +127,13 @@ def tail_optimal_shares(
         d = (a + (above_root * gap).sum() - (floor_per_s * ~above).sum()) / above_root.sum()
         # The largest is always above its floor, whatever rounding says.
         above &= (leaves_floor < d) | (gap == 0.0)
-    load_per_s = np.maximum(floor_per_s, root * (d - gap))
-    return Split(load_per_s / load_per_s.sum(), overload=False)
+    above_per_s = float((r * above).sum())
+    rest_per_s = above_per_s - (a - float((floor_per_s * ~above).sum()))
+    if rest_per_s > above_per_s / 2:
+        load_per_s = np.maximum(floor_per_s, root * (d - gap))
+        return Split(load_per_s / load_per_s.sum(), overload=False)
+    s = rest_per_s / above_root.sum()
+    return Split(np.maximum(floor_per_s, r - s * root) / a, overload=False)
 
 
 def proportional_shares(capacity: NDArray[np.float64]) -> NDArray[np.float64]:

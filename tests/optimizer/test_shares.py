@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from benchmarks.support.convex import Case, cost, random_cases, relative_gap_bound, solve
@@ -227,7 +227,10 @@ def test_shares_sum_to_1_keep_their_floor_and_overload_nobody(case):
     assert np.all(case.arrival_per_s * shares < case.throughput_per_s)
 
 
+# Found by chance: at 0.999 of what five can serve the rounding of the largest was too much.
 @given(case=cases())
+@example(case=Case(np.array([25.0, 992.0, 1.0, 156.0, 2.0]), 1174.824, 0.0))
+@example(case=Case(np.array([27.0, 9.0, 6.0, 383.0, 54.0, 8.0, 21.0]), 0.999 * 508.0, 0.0))
 def test_there_is_no_better_split(case):
     assert relative_gap_bound(case, shares_of(case)) <= 1e-9
 
