@@ -3,8 +3,10 @@
 Problem
     Where little is to do a few requests tell little.  A neighbour in the cache of one of three
     backends, at a quarter of their load, doubled T90 of 30 requests a second and made the CPU time
-    of each 1.2 times what it was: what load is moved by was met after 14 s, or not in 15.  But at
-    such a load most backends are idle, and which of the idle ones is taken costs nobody anything.
+    of each 1.2 times what it was: what load is moved by was met after 14 s, or not in 15.  One that
+    left half of a disk made T90 a tenth longer, and the wait for each byte a quarter: load was
+    moved in 19 of 48 such blocks.  But at such a load most backends are idle, and which of the idle
+    ones is taken costs nobody anything.
 
 Formula
     Over the newest 2, 4 or 8 intervals T_x and the time of a request at the CPU, each beside the
@@ -13,7 +15,12 @@ Formula
         r_i >= b    and    r_i >= 1.5 s_i
 
     with b the least that load is moved for and s_i their errors: by chance in 4 of 1000
-    comparisons, were they normal.  Such a backend is taken last for 20 ticks
+    comparisons, were they normal.  Or the time that somebody waits for the disk says it alone, and
+    is surer:
+
+        r >= b    and    r >= 3 s
+
+    by chance in 1 of 1000.  Such a backend is taken last for 20 ticks
     (:mod:`dial.controller.ties`), if the others can do without it, and after that as it comes, so
     that what is seen of it is new.
 
@@ -23,6 +30,9 @@ Regimes
         before costs are known to be alike (:attr:`dial.controller.noise.Noise.alike`).
     it was chance
         A tie is broken otherwise than it would have been; nothing is said of a neighbour.
+    a job of the VM's own that makes small reads
+        It looks like a neighbour on the disk, and is spared by T_x where load is to be moved.  Here
+        it is taken last while it lasts: requests wait for that disk as well.
     much load
         Nothing is done: ties are rare, and what few requests say of a neighbour comes late.
     a strong neighbour
@@ -31,16 +41,16 @@ Regimes
         For 20 ticks of each 20 and as many as it takes to doubt it again it is taken last.
 
 Source
-    Own (decision 64).
+    Own (decisions 64 and 71).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from dial.columns import Ints
+from dial.columns import Bools, Ints
 from dial.controller.comparison import Comparison
 from dial.controller.control_groups import ControlGroups
 from dial.controller.look import Looks
@@ -50,9 +60,15 @@ from dial.types import NoData
 _INTERVALS = (2, 4, 8)
 """Of a neighbour that has just come, and of one that few requests show."""
 
-_DEVIATIONS = 1.5
-"""As each witness of one interval is asked for (:mod:`dial.controller.agreement`).  In 28 recorded
-blocks of 15 s without a neighbour, three backends each, nobody was in doubt."""
+_LIKELY = 1.5
+"""Standard errors, of each of two, as each witness of one interval is asked for
+(:mod:`dial.controller.agreement`).  In 28 recorded blocks of 15 s without a neighbour, three
+backends each, nobody was in doubt."""
+
+_SURE = 3.0
+"""Standard errors, of one.  In 48 recorded blocks beside a neighbour on the disk of one of three
+backends, a quarter of the load, no sibling was in doubt by it, nor anybody before the neighbour
+came."""
 
 _TICKS = 20
 """As long as a backend that was always slower is taken as it comes in between."""
@@ -82,8 +98,9 @@ def in_doubt(
         return {}
     names, least = looks.seen.names, policy.guards.engage_rho_bg
     doubts = {n: until for n, until in before.items() if until > tick and n not in contended}
-    dear = np.flatnonzero(1.0 - 1.0 / looks.read.residence >= least).tolist()
-    asked = [row for row in dear if names[row] not in contended and names[row] not in doubts]
+    slow = np.fmax(1.0 - 1.0 / looks.read.residence, looks.read.disk)
+    slower_now = np.flatnonzero(slow >= least).tolist()
+    asked = [row for row in slower_now if names[row] not in contended and names[row] not in doubts]
     if asked:
         slower = _seem_slower(groups, np.array(asked, np.int64), least)
         doubts |= dict.fromkeys((names[row] for row in slower), tick + _TICKS)
@@ -91,17 +108,18 @@ def in_doubt(
 
 
 def _seem_slower(groups: ControlGroups, rows: Ints, least: float) -> set[int]:
-    """Which of the backends in these rows both witnesses call slower."""
+    """Which of the backends in these rows two witnesses call slower, or the disk."""
     found: set[int] = set()
     for intervals in _INTERVALS:
         over = np.full(rows.size, intervals)
-        said = zip(groups.by_t_x(rows, over), groups.by_cpu_residence(rows, over), strict=True)
-        both = zip(rows.tolist(), said, strict=True)
-        found |= {row for row, each in both if all(_seems_slower(one, least) for one in each)}
+        by_t_x = _say_slower(groups.by_t_x(rows, over), least, _LIKELY)
+        at_cpu = _say_slower(groups.by_cpu_residence(rows, over), least, _LIKELY)
+        at_disk = _say_slower(groups.by_disk_wait(rows, over), least, _SURE)
+        found |= set(rows[(by_t_x & at_cpu) | at_disk].tolist())
     return {row for row in found if groups.noise.alike[row]}
 
 
-def _seems_slower(one: Comparison | NoData, least: float) -> bool:
-    if isinstance(one, NoData):
-        return False
-    return one.excess.mean >= max(least, _DEVIATIONS * one.excess.sd)
+def _say_slower(compared: Iterable[Comparison | NoData], least: float, deviations: float) -> Bools:
+    """(k,) of which backends a witness says that they lose ``least``, by so many of its errors."""
+    excesses = (None if isinstance(one, NoData) else one.excess for one in compared)
+    return np.array([e is not None and e.mean >= max(least, deviations * e.sd) for e in excesses])

@@ -22,18 +22,24 @@ NOBODY = RhoBg(0.0, 0.0)
 LIKELY = RhoBg(0.4, 0.25)
 """At 1.6 standard errors."""
 
+NO_DISK = NoData("it reads from memory")
+
 
 class Told:
     """Control groups that say of s1, over so many intervals, what they were told."""
 
-    def __init__(self, t_x, at_cpu, over, noise):
-        self._t_x, self._at_cpu, self._over, self.noise = t_x, at_cpu, over, noise
+    def __init__(self, t_x, at_cpu, at_disk, over, noise):
+        self._t_x, self._at_cpu, self._at_disk = t_x, at_cpu, at_disk
+        self._over, self.noise = over, noise
 
     def by_t_x(self, rows, intervals):
         return self._said(rows, intervals, self._t_x)
 
     def by_cpu_residence(self, rows, intervals):
         return self._said(rows, intervals, self._at_cpu)
+
+    def by_disk_wait(self, rows, intervals):
+        return self._said(rows, intervals, self._at_disk)
 
     def _said(self, rows, intervals, what):
         assert set(rows.tolist()) == {0}
@@ -49,20 +55,24 @@ def doubts(policy_source):
     def ask(
         t_x=LIKELY,
         at_cpu=LIKELY,
+        at_disk=NO_DISK,
         *,
         over=4,
         residence=1.5,
+        disk=np.nan,
         before=None,
         contended=(),
         tick=100,
         cost_noise=1.0,
         intervals=60.0,
     ):
-        read = SimpleNamespace(residence=np.array([residence, 1.0, np.nan]))
+        read = SimpleNamespace(
+            residence=np.array([residence, 1.0, np.nan]), disk=np.array([disk, 0.0, np.nan])
+        )
         looks = SimpleNamespace(seen=SimpleNamespace(names=("s1", "s2", "s3")), read=read)
         three = np.ones(3)
         noise = Noise(three, three, cost_noise * three, intervals * three)
-        told = Told(t_x, at_cpu, over, noise)
+        told = Told(t_x, at_cpu, at_disk, over, noise)
         return in_doubt(policy, before or {}, looks, told, contended, tick=tick)
 
     return ask
@@ -87,6 +97,16 @@ def test_each_of_them_has_to_say_so(doubts, who, says):
 
 def test_what_the_newest_interval_does_not_say_is_in_no_doubt(doubts):
     assert doubts(residence=1.2) == {}
+
+
+@pytest.mark.parametrize("over", [2, 4, 8])
+def test_a_wait_for_the_disk_that_surely_is_longer_is_enough_alone(doubts, over):
+    others = {"t_x": NOBODY, "at_cpu": NOBODY, "residence": 1.0, "over": over}
+    sure, likely = RhoBg(0.21, 0.06), RhoBg(0.21, 0.08)
+    assert doubts(**others, at_disk=sure, disk=0.25) == {"s1": 120}
+    assert doubts(**others, at_disk=likely, disk=0.25) == {}
+    assert doubts(**others, at_disk=RhoBg(0.19, 0.01), disk=0.25) == {}
+    assert doubts(**others, at_disk=sure, disk=0.15) == {}
 
 
 @pytest.mark.parametrize("unlike", [{"cost_noise": 1.6}, {"intervals": 14.0}])
