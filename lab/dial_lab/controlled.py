@@ -24,6 +24,10 @@ from dial_lab.topology import Machine
 
 DIAL = Path(sys.executable).with_name("dial")
 
+_YIELDING = ("nice", "-n", "5")
+"""As the units in deploy/systemd start controllers and agents: the balancer and the application
+come first."""
+
 _START_WAIT_S = 20.0
 
 _RESUME_S = 86_400.0
@@ -158,7 +162,9 @@ def start(
         encoding="utf-8",
     )
     children.start(
-        "controller", [str(DIAL), "controller", "--config", str(control.config)], cores=cores
+        "controller",
+        [*_YIELDING, str(DIAL), "controller", "--config", str(control.config)],
+        cores=cores,
     )
     # An agent that knocks before anybody is at home backs off, and comes late.
     _await(children, lambda: _get(f"{control.url}/healthz") is not None, "the controller's API")
@@ -168,7 +174,8 @@ def start(
             f"agent-{machine.name}",
             [
                 *(guest.enter if guest is not None else ()),
-                *(str(DIAL), "agent", "--controller", control.url, "--backend", machine.name),
+                *(*_YIELDING, str(DIAL), "agent", "--controller", control.url),
+                *("--backend", machine.name),
                 *("--token-file", str(control.token_file)),
                 *("--cpu-capacity-cores", f"{machine.usual_cores:.4g}"),
                 *(("--scope", "vm") if guest is not None else ("--cgroup", machine.fg)),
