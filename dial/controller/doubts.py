@@ -20,9 +20,10 @@ Formula
 
         r >= b    and    r >= 3 s
 
-    by chance in 1 of 1000.  Such a backend is taken last for 20 ticks
-    (:mod:`dial.controller.ties`), if the others can do without it, and after that as it comes, so
-    that what is seen of it is new.
+    by chance in 1 of 1000: in 48 recorded blocks beside a neighbour on one disk of three, a quarter
+    of the load, of no sibling, and of nobody before the neighbour came.  Such a backend is taken
+    last for 20 ticks (:mod:`dial.controller.ties`), if the others can do without it, and after that
+    as it comes, so that what is seen of it is new.
 
 Regimes
     costs that vary much, or a controller that has just begun
@@ -51,7 +52,7 @@ from collections.abc import Collection, Iterable, Mapping
 import numpy as np
 
 from dial.columns import Bools, Ints
-from dial.controller.comparison import Comparison
+from dial.controller.comparison import SURE_DEVIATIONS, Comparison
 from dial.controller.control_groups import ControlGroups
 from dial.controller.look import Looks
 from dial.controller.policy import Policy
@@ -64,11 +65,6 @@ _LIKELY = 1.5
 """Standard errors, of each of two, as each witness of one interval is asked for
 (:mod:`dial.controller.agreement`).  In 28 recorded blocks of 15 s without a neighbour, three
 backends each, nobody was in doubt; in six more at a quarter of the load two were."""
-
-_SURE = 3.0
-"""Standard errors, of one.  In 48 recorded blocks beside a neighbour on the disk of one of three
-backends, a quarter of the load, no sibling was in doubt by it, nor anybody before the neighbour
-came."""
 
 _TICKS = 20
 """As long as a backend that was always slower is taken as it comes in between."""
@@ -114,7 +110,7 @@ def _seem_slower(groups: ControlGroups, rows: Ints, least: float) -> set[int]:
         over = np.full(rows.size, intervals)
         by_t_x = _say_slower(groups.by_t_x(rows, over), least, _LIKELY)
         at_cpu = _say_slower(groups.by_cpu_residence(rows, over), least, _LIKELY)
-        at_disk = _say_slower(groups.by_disk_wait(rows, over), least, _SURE)
+        at_disk = _say_slower(groups.by_disk_wait(rows, over), least, SURE_DEVIATIONS)
         found |= set(rows[(by_t_x & at_cpu) | at_disk].tolist())
     return {row for row in found if groups.noise.alike[row]}
 
