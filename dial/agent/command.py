@@ -222,7 +222,10 @@ def _controller(options: Options, agent: str) -> tuple[Endpoint | Server, Post]:
 
 
 def _stopped(timeout_s: float) -> bool:
-    return signal.sigtimedwait(_ENDING, max(0.0, timeout_s)) is not None
+    # CPython fills the answer from nowhere when the wait is interrupted and its time is over: so
+    # it is after SIGSTOP and SIGCONT, or a freezer, and no signal has come.
+    came = signal.sigtimedwait(_ENDING, max(0.0, timeout_s))
+    return came is not None and came.si_signo in _ENDING
 
 
 def _warn_of_clear_text(endpoint: Endpoint | Server) -> None:

@@ -6,6 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,36 @@ def test_a_signal_ends_the_agent_with_0_while_the_controller_hangs(ending: signa
     assert agent.returncode == 0
     assert "agent ends: 0 samples delivered" in told
     assert "s3cret" not in told
+
+
+def test_an_agent_that_was_stopped_and_continued_goes_on() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(30)
+        agent = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "dial.agent", "--interval-s", "0.1", "--backend", "s1"),
+                *("--controller", f"http://127.0.0.1:{server.getsockname()[1]}"),
+            ],
+            env=os.environ | {"DIAL_TOKEN": "s3cret"},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            peer, _ = server.accept()  # it samples: of two there is something to push
+            with peer:
+                agent.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, agent.pid, os.WSTOPPED | os.WNOWAIT)
+                time.sleep(0.3)  # past the end of the wait between two samples
+                agent.send_signal(signal.SIGCONT)
+                with pytest.raises(subprocess.TimeoutExpired):
+                    agent.wait(1.0)
+                agent.terminate()
+                _, told = agent.communicate(timeout=30)
+        finally:
+            agent.kill()
+            agent.wait()
+    assert agent.returncode == 0
+    assert "agent ends" in told
 
 
 def test_the_agent_imports_nothing_heavy() -> None:
