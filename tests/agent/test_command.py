@@ -7,6 +7,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -98,8 +100,9 @@ def test_once_prints_one_sample_with_all_metrics() -> None:
     assert sample["metrics"]["agent_rss_mib"] > 1.0
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_ends_the_agent_with_0_while_the_controller_hangs(ending: signal.Signals) -> None:
+@contextmanager
+def pushing_agent() -> Iterator[subprocess.Popen[str]]:
+    """An agent in the midst of pushing to a controller that gives no answer."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         agent = subprocess.Popen(
@@ -112,46 +115,36 @@ def test_a_signal_ends_the_agent_with_0_while_the_controller_hangs(ending: signa
             text=True,
         )
         try:
-            peer, _ = server.accept()  # it is pushing now, and will get no answer
+            peer, _ = server.accept()
             with peer:
-                agent.send_signal(ending)
-                # The client's own timeout is 5 s: an agent that waited for it would be late,
-                # but the assertion is on how it ended, not on when.
-                _, told = agent.communicate(timeout=30)
+                yield agent
         finally:
             agent.kill()
             agent.wait()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_agent_with_0_while_the_controller_hangs(ending: signal.Signals) -> None:
+    with pushing_agent() as agent:
+        agent.send_signal(ending)
+        # The client's own timeout is 5 s: an agent that waited for it would be late,
+        # but the assertion is on how it ended, not on when.
+        _, told = agent.communicate(timeout=30)
     assert agent.returncode == 0
     assert "agent ends: 0 samples delivered" in told
     assert "s3cret" not in told
 
 
 def test_an_agent_that_was_stopped_and_continued_goes_on() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(30)
-        agent = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "dial.agent", "--interval-s", "0.1", "--backend", "s1"),
-                *("--controller", f"http://127.0.0.1:{server.getsockname()[1]}"),
-            ],
-            env=os.environ | {"DIAL_TOKEN": "s3cret"},
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            peer, _ = server.accept()  # it samples: of two there is something to push
-            with peer:
-                agent.send_signal(signal.SIGSTOP)
-                os.waitid(os.P_PID, agent.pid, os.WSTOPPED | os.WNOWAIT)
-                time.sleep(0.3)  # past the end of the wait between two samples
-                agent.send_signal(signal.SIGCONT)
-                with pytest.raises(subprocess.TimeoutExpired):
-                    agent.wait(1.0)
-                agent.terminate()
-                _, told = agent.communicate(timeout=30)
-        finally:
-            agent.kill()
-            agent.wait()
+    with pushing_agent() as agent:
+        agent.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, agent.pid, os.WSTOPPED | os.WNOWAIT)
+        time.sleep(0.3)  # past the end of the wait between two samples
+        agent.send_signal(signal.SIGCONT)
+        with pytest.raises(subprocess.TimeoutExpired):
+            agent.wait(1.0)
+        agent.terminate()
+        _, told = agent.communicate(timeout=30)
     assert agent.returncode == 0
     assert "agent ends" in told
 
