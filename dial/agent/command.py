@@ -179,12 +179,14 @@ def _push(options: Options, sampler: Sampler) -> int:
     endpoint, post = _controller(options, agent)
     _warn_of_clear_text(endpoint)
     outbox = Outbox(options.buffer)
-    pusher = Pusher(outbox, post, partial(encode, options.backend or "", agent), Random())  # noqa: S311 - jitter
+    random = Random()  # noqa: S311 - jitter
+    pusher = Pusher(outbox, post, partial(encode, options.backend or "", agent), random)
     # A daemon: the process must not outlive its signal because a controller hangs.
     thread = Thread(target=pusher.run, name="push", daemon=True)
     thread.start()
     _log.info("agent %s samples every %g s for %s", agent, options.interval_s, endpoint)
-    run(sampler, outbox.put, options.interval_s, time.monotonic, _stopped)
+    phase = random.random()
+    run(sampler, outbox.put, options.interval_s, time.monotonic, _stopped, phase=phase)
     outbox.close()
     thread.join(min(_LONGEST_FAREWELL_S, options.interval_s))
     _log.info(

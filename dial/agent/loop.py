@@ -4,6 +4,10 @@ Deadlines are multiples of the interval after the start, on a clock that never s
 that the time a sample takes does not add up.  After a pause (a VM that was stopped, a
 starved CPU) the missed deadlines are skipped: one long sample says what happened, a burst
 of short ones would not.
+
+The start itself is put off by a random part of an interval.  Agents of VMs that are made or
+restarted together would otherwise sample together for ever: all servers of a service lose the
+same milliseconds, and the balancer has nowhere to send what waits (ADR 73).
 """
 
 from __future__ import annotations
@@ -34,6 +38,8 @@ def run(
     interval_s: float,
     monotonic_s: Callable[[], float],
     stopped: Callable[[float], bool],
+    *,
+    phase: float,
 ) -> None:
     """Take a sample an interval until told to stop.
 
@@ -49,7 +55,11 @@ def run(
         A clock that never steps.
     stopped
         Waits so many seconds, or less if it is time to stop; tells whether it is.
+    phase
+        When to begin, in intervals from now: from 0 on and below 1.
     """
+    if stopped(phase * interval_s):
+        return
     start_s = monotonic_s()
     sampler.take()
     while True:

@@ -92,7 +92,10 @@ def test_deadlines_are_multiples_and_missed_ones_are_skipped(
     assert next_deadline_s(10.0, 0.5, now_s) == deadline_s
 
 
-def test_the_cadence_does_not_drift_by_the_time_a_sample_takes() -> None:
+@pytest.mark.parametrize("phase", [0.0, 0.25])
+def test_the_cadence_begins_at_its_phase_and_does_not_drift_by_the_time_a_sample_takes(
+    phase: float,
+) -> None:
     now_s = 0.0
     taken: list[float] = []
 
@@ -109,9 +112,25 @@ def test_the_cadence_does_not_drift_by_the_time_a_sample_takes() -> None:
         taken.append(now_s)
         now_s += 2.3 if len(taken) == 3 else 0.3  # a sample takes long; the third stalls
 
-    run(Sampler([], {}, monotonic_s, monotonic_s), deliver, 1.0, monotonic_s, stopped)
-    # after the third, at 3.0, it is 5.3: the deadlines 4 and 5 are skipped
-    assert taken == pytest.approx([1.0, 2.0, 3.0, 6.0, 7.0])
+    sampler = Sampler([], {}, monotonic_s, monotonic_s)
+    run(sampler, deliver, 1.0, monotonic_s, stopped, phase=phase)
+    # the first reading makes no sample; after the third, at 3.0, it is 5.3: 4 and 5 are skipped
+    assert taken == pytest.approx([phase + at_s for at_s in (1.0, 2.0, 3.0, 6.0, 7.0)])
+
+
+def test_who_is_told_to_stop_before_the_first_reading_takes_none() -> None:
+    waited: list[float] = []
+
+    def stopped(timeout_s: float) -> bool:
+        waited.append(timeout_s)
+        return True
+
+    def monotonic_s() -> float:
+        raise AssertionError("a reading was taken")
+
+    sampler = Sampler([], {}, monotonic_s, monotonic_s)
+    run(sampler, lambda _: None, 2.0, monotonic_s, stopped, phase=0.75)
+    assert waited == [1.5]
 
 
 def test_the_wire_carries_every_metric_and_reasons_of_one_short_line() -> None:
