@@ -30,6 +30,7 @@ from dial_lab.calibration import Calibration, calibrate_all, middle
 from dial_lab.guests import under
 from dial_lab.learning import as_tuned, learn, remembering, tuned
 from dial_lab.live import View
+from dial_lab.order import in_round
 from dial_lab.patience import when_quiet
 from dial_lab.policies import Policy
 from dial_lab.processes import Children
@@ -113,9 +114,7 @@ def execute(request: Request, directory: Path, view: View, kept: Kept | None = N
                 site = as_measured(site, request, middle(several))
                 view.note(describe(middle(several), site))
             blocks: dict[str, BlockResult] = {}
-            # Who comes first warms the computer for the others: take turns.
-            turn = number % len(order)
-            for policy in (*order[turn:], *order[:turn]):
+            for policy in in_round(number, order):
                 children.check()
                 blocks[policy.name] = _block(
                     site, policy, number, directory, learnt=learnt, view=view
