@@ -117,7 +117,7 @@ def config(
     by_delay
         Whether requests go where they are to be served soonest, before ``balance`` is asked.
     """
-    rules = expected_delay(SERVICE, list(servers)) if by_delay else Rules((), ())
+    rules = expected_delay(SERVICE, list(servers), balance=balance) if by_delay else Rules((), ())
     dial = snippet(socket=str(balancer.socket), log_port=log_port or 0)
     lines = "".join(
         f"    server {name} {address.host}:{address.port} weight {WEIGHT}\n"

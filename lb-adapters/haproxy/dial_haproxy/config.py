@@ -55,6 +55,9 @@ NAMES_APART = "/"
 _MOST = 2**63 - 1
 """HAProxy's largest number."""
 
+LEASTCONN = "leastconn"
+"""The algorithm of ``balance`` that is the shortest expected delay where all weights are alike."""
+
 
 @dataclass(frozen=True, slots=True)
 class Snippet:
@@ -111,13 +114,15 @@ def expected_delay(
     *,
     limited: Collection[str] = (),
     backups_at_once: int = 0,
+    balance: str = LEASTCONN,
 ) -> Rules:
     """The rules: the shortest expected delay, with weights for service rates.
 
     Of the servers that are up the one with the least (requests + 1) / weight takes the request,
     requests being those that it works on and those in its queue; of several such ones the one
     whose last request came or ended longest ago, as leastconn has it.  But leastconn takes an idle
-    server whatever its weight.
+    server whatever its weight.  Where all weights are alike that is leastconn itself, so beside
+    ``balance leastconn`` the rules then leave it to choose, and cost a request next to nothing.
     Weight 0 drains, as ever.  Rules cannot see which server an admin's ``state drain`` is for, but
     that HAProxy counts fewer servers than they do: then, and where no server can be chosen,
     ``balance`` chooses.  So it does while a server that has no rules is up, for then HAProxy counts
@@ -133,10 +138,12 @@ def expected_delay(
     servers
         Names of its servers, backup ones left out.
     limited
-        Those of them with a ``maxconn``.
+        Those of them with a ``maxconn``; no others have a queue.
     backups_at_once
         Backup servers that HAProxy uses at the same time: with ``option allbackups`` all, else 1,
         and 0 where there is none.
+    balance
+        The argument of ``balance``.
 
     Examples
     --------
@@ -146,44 +153,68 @@ def expected_delay(
     prefix = _prefix(service)
     turn = f"{prefix}turn"
     last = [f"{prefix}last.{_word(name)}" for name in servers]
-    rules = [
-        f"http-request set-var(txn.dial_least) int({_MOST})",
-        "http-request set-var(txn.dial_usable) int(0)",
+    set_var = "http-request set-var(txn.dial_{}) {}".format
+    rules: list[str] = []
+    uneven: list[str] = []
+    weights = [f"srv_weight({service}/{name})" for name in servers]
+    if balance == LEASTCONN and len(weights) > 1:
+        differ = " or ".join(f"!{{ {it},sub(txn.dial_weight) eq 0 }}" for it in weights[1:])
+        rules += [set_var("weight", weights[0]), set_var("uneven", _if("bool(true)", differ))]
+        # What these rules then leave unset makes the conditions of all others false.
+        uneven = ["{ var(txn.dial_uneven) -m bool }"]
+    rules += [
+        set_var("least", _if(f"int({_MOST})", *uneven)),
+        set_var("usable", _if("int(0)", *uneven)),
     ]
-    for name, changed in zip(servers, last, strict=True):
+    for name, weight, changed in zip(servers, weights, last, strict=True):
         server = f"{service}/{name}"
+        is_limited = name in limited
         # Of one without a limit, or with 0, it is -1.
-        free = f" !{{ srv_conn_free({server}) eq 0 }}" if name in limited else ""
+        free = [f"!{{ srv_conn_free({server}) eq 0 }}"] if is_limited else []
         up, it = f"{{ srv_is_up({server}) }}", f"{{ var(txn.dial_server) -m str {name} }}"
-        requests = f"srv_conn({server}),add(txn.dial_queue),add(1)"
+        queued = ",add(txn.dial_queue)" if is_limited else ""
         # Below, 32 bits for the turn; above, the delay with 16 bits for its fraction.  What does
         # not go into 63 bits is _MOST, and so is a delay at weight 0.
-        delay = f"{requests},mul(65536),div(txn.dial_weight),mul(4294967296),add({changed})"
+        delay = (
+            f"srv_conn({server}){queued},add(1),mul(65536),div(txn.dial_weight),mul(4294967296),"
+            f"add({changed})"
+        )
         less = "{ var(txn.dial_delay),sub(txn.dial_least) lt 0 }"
-        set_var = "http-request set-var(txn.dial_{}) {}".format
+        rules.append(set_var("weight", _if(weight, *uneven)))
+        if is_limited:
+            rules.append(set_var("queue", _if(f"srv_queue({server})", *uneven)))
         rules += [
-            set_var("weight", f"srv_weight({server})"),
-            set_var("queue", f"srv_queue({server})"),
-            set_var("delay", delay),
+            set_var("delay", _if(delay, *uneven)),
             set_var(
-                "usable", f"var(txn.dial_usable),add(1) if {up} {{ srv_weight({server}) gt 0 }}"
+                "usable",
+                _if(
+                    "var(txn.dial_usable),add(1)",
+                    *uneven,
+                    "{ var(txn.dial_weight) -m int gt 0 }",
+                    up,
+                ),
             ),
-            set_var("server", f"str({name}) if {up} {less}{free}"),
-            set_var("least", f"var(txn.dial_delay) if {it}"),
+            set_var("server", _if(f"str({name})", less, up, *free)),
+            set_var("least", _if("var(txn.dial_delay)", it)),
         ]
     for event in ("http-request", "http-after-response"):
-        rules.append(f"{event} set-var({turn}) var({turn}),add(1)")
+        rules.append(_if(f"{event} set-var({turn}) var({turn}),add(1)", *uneven))
         rules += [
             f"{event} set-var({changed}) var({turn}) if {{ var(txn.dial_server) -m str {name} }}"
             for name, changed in zip(servers, last, strict=True)
         ]
-    chosen = f"{CHOSEN} if {{ nbsrv({service}),sub(txn.dial_usable) eq 0 }}"
+    chosen = [f"{{ nbsrv({service}),sub(txn.dial_usable) eq 0 }}"]
     if backups_at_once:
-        chosen += f" {{ var(txn.dial_usable) -m int gt {backups_at_once} }}"
-    rules.append(chosen)
+        chosen.append(f"{{ var(txn.dial_usable) -m int gt {backups_at_once} }}")
+    rules.append(_if(CHOSEN, *chosen))
     in_global = [f"set-var {rules_variable(service)} str({NAMES_APART.join(servers)})"]
     in_global += [f"set-var {name} int(0)" for name in (turn, *last)]
     return Rules(tuple(in_global), tuple(rules))
+
+
+def _if(statement: str, *conditions: str) -> str:
+    """A statement that is for where all conditions hold."""
+    return f"{statement} if {' '.join(conditions)}" if conditions else statement
 
 
 def rules_variable(service: str) -> str:

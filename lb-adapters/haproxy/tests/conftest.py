@@ -120,7 +120,7 @@ class RealHarness:
         self.client = RuntimeClient(self.adapter.options.socket, 5.0)
         self.frontend = frontend
         self.balance = balance
-        self.rules = expected_delay("app", NAMES) if by_delay else Rules((), ())
+        self.rules = expected_delay("app", NAMES, balance=balance) if by_delay else Rules((), ())
         self.write_config = config
         self.process: asyncio.subprocess.Process | None = None
         self.members = [Upstream() for _ in NAMES]

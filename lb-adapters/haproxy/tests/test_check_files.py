@@ -214,7 +214,8 @@ TEXT = f"{GLOBAL}{HTTP}{FRONTEND}{BACKEND}"
 
 def with_rules(servers: Iterable[str], text: str = TEXT) -> str:
     """The rules for these servers, in a file that has s1 and s2."""
-    rules = expected_delay("app", list(servers))
+    balance = "leastconn" if "balance leastconn" in text else "roundrobin"
+    rules = expected_delay("app", list(servers), balance=balance)
     head, http, tail = text.partition("defaults\n")
     return (
         head
@@ -262,6 +263,26 @@ def test_rules_are_recommended_with_their_lines_and_not_put_in():
     lines = [line.strip() for line in note.fix.splitlines()]
     rules = expected_delay("app", ["s1", "s2"])
     assert lines == ["in 'global':", *rules.in_global, "in 'backend app':", *rules.in_backend]
+
+
+@pytest.mark.parametrize(
+    ("line", "leaves_it"),
+    [
+        ("balance leastconn", True),
+        ("balance roundrobin", False),
+        ("balance random(2)", False),
+        ("", False),
+        ('balance "$HOW"', False),
+    ],
+)
+def test_rules_leave_the_choice_among_equal_weights_to_leastconn_alone(line, leaves_it):
+    """To it alone they may: any other ``balance`` would not choose as they do."""
+    text = f"{TEXT}    {line}\n"
+    present = text + "".join(
+        f"    {statement}\n" for statement in expected_delay("app", ["s2"]).in_backend
+    )
+    (edits,) = [f.edits for f in findings_of(present) if "not those for its servers" in f.what]
+    assert ("dial_uneven" in str(edits)) == leaves_it
 
 
 @pytest.mark.parametrize(("servers", "said"), [(1, False), (2, True), (16, True), (17, False)])
@@ -386,7 +407,7 @@ def test_backends_of_similar_names_have_rules_of_their_own(tmp_path, haproxy_che
     rules = {service: expected_delay(service, servers) for service in services}
     in_global = [statement for of_one in rules.values() for statement in of_one.in_global]
     backends = "".join(
-        f"backend {service}\n"
+        f"backend {service}\n    balance leastconn\n"
         + "".join(f"    {statement}\n" for statement in of_one.in_backend)
         + "".join(f"    server {name} 10.0.0.1:80\n" for name in servers)
         for service, of_one in rules.items()

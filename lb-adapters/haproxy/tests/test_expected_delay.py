@@ -66,12 +66,20 @@ async def test_a_server_takes_its_turn_again_with_its_weight(proxy):
     assert await served(proxy, 9) == {"s1": 3, "s2": 3, "s3": 3}
 
 
-async def test_a_server_in_maintenance_is_left_out(proxy):
+ANOTHER = 11
+"""A weight of one server that is not that of the others, for which the rules choose."""
+
+
+@pytest.mark.parametrize("weight", [10, ANOTHER])
+async def test_a_server_in_maintenance_is_left_out(proxy, weight):
+    await proxy.adapter.apply({"s2": weight}, version=1)
     await tell(proxy, "set server app/s2 state maint")
     assert await served(proxy, 8) == {"s1": 4, "s3": 4}
 
 
-async def test_a_server_that_drains_is_left_out_by_balance(proxy):
+@pytest.mark.parametrize("weight", [10, ANOTHER])
+async def test_a_server_that_drains_is_left_out_by_balance(proxy, weight):
+    await proxy.adapter.apply({"s2": weight}, version=1)
     await tell(proxy, "set server app/s2 state drain")
     assert (await proxy.adapter.read()).meaning.kind is WeightKind.CONCURRENCY
     assert await served(proxy, 8) == {"s1": 4, "s3": 4}
@@ -107,6 +115,7 @@ async def test_whoever_is_free_first_serves_a_request_that_finds_all_servers_ful
     async with real_harness("leastconn", config=config) as proxy:
         for member, delay_s in zip(proxy.members, (2.0, 0.5, 2.0), strict=True):
             member.delay_s = delay_s
+        await proxy.adapter.apply({"s3": 9}, version=1)
         before = await counts(proxy)
         waiting = await sent_one_by_one(proxy, 3)
         assert await asyncio.gather(*waiting, proxy.get("/")) == [200] * 4
@@ -130,21 +139,33 @@ async def held(proxy) -> dict[str, int]:
     return {server.name: server.in_flight for server in state.servers}
 
 
-@pytest.mark.parametrize(("option", "tried_again"), [("redispatch", 2), ("redispatch 1", 0)])
+@pytest.mark.parametrize(
+    ("balance", "weight_of_s1", "option", "tried_again"),
+    [
+        ("leastconn", 9, "redispatch", 2),
+        ("leastconn", 9, "redispatch 1", 0),
+        ("leastconn", 10, "redispatch", 0),
+        ("roundrobin", 10, "redispatch", 2),
+    ],
+)
 async def test_what_a_server_refuses_goes_elsewhere_in_the_retries_that_are_named(
-    real_harness, option, tried_again
+    real_harness, balance, weight_of_s1, option, tried_again
 ):
-    """By default the last of three; the two before it are to the same server."""
+    """By default the last of three; the two before it are to the same server.
+
+    But where ``balance leastconn`` chooses, for weights that are alike, it goes elsewhere at once.
+    """
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))  # and does not listen
 
         def config(harness) -> str:
-            harness.rules = expected_delay("app", harness.backends)
+            harness.rules = expected_delay("app", harness.backends, balance=balance)
             harness.member_ports[-1] = nobody.getsockname()[1]
             lines = f"    timeout connect 50ms\n    option {option}\n"
             return harness.config().replace("backend app\n", f"backend app\n{lines}")
 
-        async with real_harness("leastconn", config=config) as proxy:
+        async with real_harness(balance, config=config) as proxy:
+            await proxy.adapter.apply({"s1": weight_of_s1}, version=1)
             await proxy.send(3)
             (text,) = await proxy.client.ask(("show stat app 4 -1",))
     (s3,) = [row for row in csv.DictReader(text.splitlines()) if row["svname"] == "s3"]
@@ -170,6 +191,7 @@ async def test_a_backup_serves_where_all_who_are_up_drain(real_harness):
     """HAProxy counts one server that can be used, the backup; so do the rules, the drained one."""
     config = with_s3(" backup", backups_at_once=1)
     async with real_harness("leastconn", config=config) as proxy:
+        await proxy.adapter.apply({"s1": ANOTHER}, version=1)
         await tell(proxy, "set server app/s1 state drain", "set server app/s2 state maint")
         assert await served(proxy, 4) == {"s3": 4}
 
@@ -196,8 +218,9 @@ async def test_while_a_server_without_rules_is_up_balance_chooses(real_harness):
 
 async def test_a_server_without_rules_hides_that_another_drains_but_not_its_weight_0(real_harness):
     async with real_harness("leastconn", config=with_s3("")) as proxy:
+        await proxy.adapter.apply({"s1": ANOTHER}, version=1)
         await tell(proxy, "set server app/s1 state drain")
-        assert await served(proxy, 4) == {"s1": 2, "s2": 2}
+        assert await served(proxy, 4) == {"s1": 4}
         await tell(proxy, "set server app/s1 state ready", "set weight app/s1 0")
         assert set(await served(proxy, 4)) == {"s2", "s3"}
 

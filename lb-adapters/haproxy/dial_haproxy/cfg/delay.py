@@ -11,7 +11,13 @@ from dial_haproxy.cfg.findings import note, ok, warning
 from dial_haproxy.cfg.lines import Line
 from dial_haproxy.cfg.sections import Config, Section
 from dial_haproxy.cfg.servers import Server, backups_at_once, has_rules, servers, sticky
-from dial_haproxy.cfg.service import DEFAULT_ALGORITHM, algorithm_line, is_http, mode
+from dial_haproxy.cfg.service import (
+    DEFAULT_ALGORITHM,
+    algorithm_line,
+    algorithm_once_mended,
+    is_http,
+    mode,
+)
 from dial_haproxy.config import Rules, expected_delay, is_rules_variable
 
 MOST_SERVERS = 16
@@ -50,7 +56,13 @@ def check_rules(config: Config, section: Section) -> Iterator[Finding]:
     names = [name for server in active for name in server.names]
     backups = backups_at_once(section)
     limited = [name for server in active if server.has_maxconn for name in server.names]
-    wanted = expected_delay(section.name, names, limited=limited, backups_at_once=backups)
+    wanted = expected_delay(
+        section.name,
+        names,
+        limited=limited,
+        backups_at_once=backups,
+        balance=algorithm_once_mended(section),
+    )
     if not has_rules(section):
         # HAProxy follows them only while more servers are up than it may count of backup ones.
         if max(1, backups) < len(names) <= MOST_SERVERS and _are_free_to_choose(section, active):

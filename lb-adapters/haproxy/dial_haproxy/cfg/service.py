@@ -94,6 +94,17 @@ def algorithm_line(section: Section) -> Line | None:
     return lines[-1] if lines else None
 
 
+def algorithm_once_mended(section: Section) -> str:
+    """What ``balance`` says, or is to say; empty where the file does not say it for certain."""
+    line = algorithm_line(section)
+    if line is None:
+        return DEFAULT_ALGORITHM
+    if not section.certain(line):
+        return ""
+    algorithm = line.texts[1].partition("(")[0]
+    return algorithm if state.takes_weights(algorithm) else _better(algorithm)
+
+
 def check_algorithm(section: Section) -> Iterator[Finding]:
     """Whether weights move load under the ``balance`` in force."""
     line = algorithm_line(section)
@@ -112,7 +123,7 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
     try:
         meaning = state.weight_meaning(section.name, algorithm, by_delay=has_rules(section))
     except BalancerRefused as refused:
-        statement = f"balance {_SUGGESTED.get(algorithm, BEST)}"
+        statement = f"balance {_better(algorithm)}"
         own = section.has(line)
         yield error(
             line if own else section.header,
@@ -124,6 +135,11 @@ def check_algorithm(section: Section) -> Iterator[Finding]:
         yield ok(line, f"{section}: {line.statement}; a weight is {MEANINGS[meaning.kind]}")
         if meaning.kind not in (WeightKind.CONCURRENCY, WeightKind.SERVICE_RATE):
             yield note(line, f"{section}: {SOONER}")
+
+
+def _better(algorithm: str) -> str:
+    """What to write for an algorithm that weights do not work with."""
+    return _SUGGESTED.get(algorithm, BEST)
 
 
 def _instead(algorithm: str) -> str:
