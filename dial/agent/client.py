@@ -7,6 +7,7 @@ are virtues (a redirect would carry the token elsewhere), and it is small.
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import dataclass
 from enum import Enum
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
@@ -144,7 +145,11 @@ class Client:
         """Post once; ``None`` if the connection broke before an answer."""
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
         try:
+            if self._connection.sock is None:
+                self._connection.connect()
+            self._cork(True)
             self._connection.request("POST", self._endpoint.path, body, headers)
+            self._cork(False)
             answer = self._connection.getresponse()
             text = answer.read(_MOST_BODY_BYTES)
             if not answer.isclosed():
@@ -162,6 +167,13 @@ class Client:
         if kind is Kind.ACCEPTED:
             return Outcome(kind)
         return Outcome(kind, self._harmless(f"{answer.status} {_told(text)}".rstrip()))
+
+    def _cork(self, corked: bool) -> None:
+        """Hold back what is sent, or let it go.
+
+        The library sends head and body apart, and the controller would be woken for each.
+        """
+        self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_CORK, corked)
 
     def _harmless(self, message: str) -> str:
         """Make one line of it that a log can hold, whatever the other side sent."""

@@ -12,7 +12,6 @@ application every second, and ``Path.read_text`` costs several times what this d
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from dial.errors import DialError
 
@@ -87,7 +86,7 @@ class Tree:
 
     def exists(self, path: str) -> bool:
         """Whether there is something at ``path`` that may be looked at."""
-        return Path(self._root + path).exists()
+        return os.access(self._root + path, os.F_OK)
 
 
 def _translated(path: str, error: OSError) -> Unavailable:

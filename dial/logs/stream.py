@@ -25,7 +25,8 @@ class Source(Protocol):
     """An open source of log lines.
 
     One that reads in a task of its own may offer it as ``running``: where that fails, so does
-    whoever waits for batches.
+    whoever waits for batches.  One that leaves lines unread for a while, to read many together, may
+    offer ``take()``, which reads them now.
     """
 
     async def close(self) -> None:
@@ -205,6 +206,12 @@ class LogStream:
             self._dropped_before += queue.dropped_requests
             self._queue = None
             await self._close_source()
+
+    def take(self) -> None:
+        """Have what was logged until now read, where the source would leave it for later."""
+        take = getattr(self._source, "take", None)
+        if take is not None:
+            take()
 
     async def wait_for_line(self, timeout_s: float) -> LogCounters:
         """Counters as soon as a line came; opens the source for that if nobody reads it.

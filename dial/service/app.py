@@ -90,9 +90,9 @@ def create_app(parts: Parts) -> FastAPI:
 
     feed = WeightFeed(publisher, settings)
 
-    def agent(request: Request) -> None:
+    async def agent(request: Request) -> None:
         try:
-            parts.agent(request)
+            await parts.agent(request)
         except IntakeError as error:
             metrics.sample_batches_refused.labels(error.reason).inc()
             raise

@@ -81,8 +81,8 @@ class Parts:
         """Let an operator in."""
         self.tokens.require(_header(request), Role.OPERATOR)
 
-    def agent(self, request: Request) -> None:
-        """Let an agent in."""
+    async def agent(self, request: Request) -> None:
+        """Let an agent in; as all others a coroutine, for which no thread has to be woken."""
         self.tokens.require(_header(request), Role.AGENT)
 
     def security(self, *roles: Role) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -28,11 +28,15 @@ SHUTDOWN_S = 2
 Every answer takes milliseconds, and those that wait for weights are given when the controller ends.
 """
 
+_EACH_SECOND = 0
+"""The tick at which uvicorn writes the date anew that answers are sent with."""
+
 
 class _GuestServer(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self._stopping = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -41,6 +45,21 @@ class _GuestServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening.set()
+
+    async def main_loop(self) -> None:
+        """Wait for the end, with a look at the date once a second.
+
+        uvicorn's own looks ten times a second for what a signal handler may have set.
+        """
+        while not await self.on_tick(_EACH_SECOND):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._stopping.wait()
+
+    def stop(self) -> None:
+        """End, once the answers that are under way are given."""
+        self.should_exit = True
+        self._stopping.set()
 
 
 @asynccontextmanager
@@ -75,7 +94,7 @@ async def serve(app: ASGIApp, api: ApiSettings) -> AsyncIterator[int]:
         yield listener.getsockname()[1]
     finally:
         started.cancel()
-        server.should_exit = True
+        server.stop()
         await serving
         listener.close()
 

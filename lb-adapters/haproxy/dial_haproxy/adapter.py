@@ -58,7 +58,12 @@ class HAProxyAdapter:
         await self._stream.opened.wait()
 
     async def read(self) -> BalancerState:
-        """Servers, counters and weights in force, in one exchange (see the protocol)."""
+        """Servers, counters and weights in force, in one exchange (see the protocol).
+
+        What was logged until now is in ``requests()`` by the time it returns, so that a window that
+        is closed then holds the requests of its interval, and not those of a while before.
+        """
+        self._stream.take()
         info_text, servers_text, stat_text, rules_text = await self._client.ask(
             (
                 "show info",

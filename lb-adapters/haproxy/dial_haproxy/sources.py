@@ -11,9 +11,9 @@ import contextlib
 import errno
 import socket
 import stat
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
 
 from dial.errors import BalancerUnreachable
 from dial.logs import FollowedFile, Follower, Sink, Source
@@ -27,13 +27,18 @@ STREAM_BYTES = 1024 * 1024
 """Taken of a stream at once: many lines are read far faster together."""
 
 FEW_BYTES = 65_536
-GATHER_S = 0.1
-"""After a piece of so few bytes, wait so long for more: at 5,000 requests a second HAProxy sends a
-line at a time, and a turn of the event loop for each would cost more than reading them.  Of the
-hundred lines of 20 ms most of the cost is still that of numpy's calls."""
+GATHER_S = 0.2
+"""After a piece of so few bytes, wait so long for more, unless somebody asks: at 5,000 requests a
+second HAProxy sends a line at a time, and a turn of the event loop for each would cost more than
+reading them.  Of the hundred lines of 20 ms most of the cost is still that of numpy's calls; at 200
+requests a second that of each turn, about 0.4 ms.  Who looks at the windows asks (``take``)."""
 
 MAX_CONNECTIONS = 64
 """One for each HAProxy process that lives: a few during reloads."""
+
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_RETRY_S = 1.0
+"""Without a descriptor for a connection, when to accept it (asyncio's own servers do the same)."""
 
 RECEIVE_BUFFER_BYTES = 4 * 1024 * 1024
 """Asked of the kernel for datagrams, which are lost when it is full (it may grant less)."""
@@ -54,7 +59,7 @@ async def open_source(options: Options, new_parser: NewParser, sink: Sink) -> So
     try:
         match address.scheme:
             case "tcp":
-                return await _Stream.open(address, new_parser, sink)
+                return _Stream(address, new_parser, sink)
             case "file":
                 return _follow(address, options.poll_s, new_parser(), sink)
             case _:
@@ -73,53 +78,103 @@ def _follow(address: Address, poll_s: float, parser: LogParser, sink: Sink) -> F
 class _Stream:
     """TCP listener; each connection is a stream of lines of its own.
 
-    Old and new process both send during a reload, so more than one is usual.
+    Old and new process both send during a reload, so more than one is usual.  Not asyncio's
+    streams: those wake up a task for each piece that comes, and the lines of :data:`GATHER_S` are
+    better read in one turn of the event loop.
     """
 
-    def __init__(self, new_parser: NewParser, sink: Sink) -> None:
+    def __init__(self, address: Address, new_parser: NewParser, sink: Sink) -> None:
         self._new_parser = new_parser
         self._sink = sink
-        self._serving: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
-        self._server: asyncio.Server | None = None
+        self._loop = asyncio.get_running_loop()
+        self._connections: set[_Connection] = set()
+        self._listeners = _listeners(address)
+        self._later: deque[asyncio.TimerHandle] = deque(maxlen=len(self._listeners))
+        for listener in self._listeners:
+            self._listen(listener)
 
-    @classmethod
-    async def open(cls, address: Address, new_parser: NewParser, sink: Sink) -> _Stream:
-        self = cls(new_parser, sink)
-        self._server = await asyncio.start_server(
-            self._serve, address.host, address.port, limit=STREAM_BYTES
-        )
-        return self
+    def _listen(self, listener: socket.socket) -> None:
+        self._loop.add_reader(listener, self._accept, listener)
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._serving) >= MAX_CONNECTIONS:
-            writer.close()
-            return
-        self._serving[writer] = asyncio.current_task()
-        parser = self._new_parser()
-        transport = cast("asyncio.Transport", writer.transport)
+    def _accept(self, listener: socket.socket) -> None:
         try:
-            while data := await reader.read(STREAM_BYTES):
-                self._sink(parser.feed(data))
-                if len(data) < FEW_BYTES:
-                    # Else the event loop would take each line as it comes, whoever reads.
-                    transport.pause_reading()
-                    await asyncio.sleep(GATHER_S)
-                    transport.resume_reading()
-        except OSError:
-            pass  # A process that was killed resets its connection; the next one connects anew.
-        finally:
-            self._sink(parser.finish())
-            self._serving.pop(writer, None)
-            writer.close()
+            accepted, _ = listener.accept()
+        except OSError as error:
+            if error.errno in _EXHAUSTED:
+                # It is still there, and the event loop would ask again at once.
+                self._loop.remove_reader(listener)
+                self._later.append(self._loop.call_later(_RETRY_S, self._listen, listener))
+            return
+        if len(self._connections) >= MAX_CONNECTIONS:
+            accepted.close()
+            return
+        accepted.setblocking(False)
+        parser = self._new_parser()
+        self._connections.add(_Connection(accepted, parser, self._sink, self._connections.discard))
+
+    def take(self) -> None:
+        """Read what has come and would wait for more."""
+        for connection in tuple(self._connections):
+            connection.read()
 
     async def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            tasks = [task for task in self._serving.values() if task is not None]
-            for writer in self._serving:
-                writer.transport.abort()
-            await asyncio.gather(*tasks)
-            await self._server.wait_closed()
+        for waiting in self._later:
+            waiting.cancel()
+        for listener in self._listeners:
+            self._loop.remove_reader(listener)
+            listener.close()
+        for connection in tuple(self._connections):
+            connection.close()
+
+
+class _Connection:
+    """One stream of lines: read when something comes, and then once every :data:`GATHER_S`."""
+
+    def __init__(
+        self,
+        connected: socket.socket,
+        parser: LogParser,
+        sink: Sink,
+        closed: Callable[[_Connection], None],
+    ) -> None:
+        self._socket = connected
+        self._parser = parser
+        self._sink = sink
+        self._closed = closed
+        self._loop = asyncio.get_running_loop()
+        self._again: asyncio.TimerHandle | None = None
+        self._wait_for_more()
+
+    def read(self) -> None:
+        """Read what there is, and see to it that the rest is read as well."""
+        try:
+            data = self._socket.recv(STREAM_BYTES)
+        except BlockingIOError:
+            self._wait_for_more()
+            return
+        except OSError:
+            data = b""  # A process that was killed resets its connection; the next connects anew.
+        if not data:
+            self.close()
+            return
+        self._rest()
+        self._again = self._loop.call_later(GATHER_S * (len(data) < FEW_BYTES), self.read)
+        self._sink(self._parser.feed(data))
+
+    def close(self) -> None:
+        self._rest()
+        self._socket.close()
+        self._closed(self)
+        self._sink(self._parser.finish())
+
+    def _wait_for_more(self) -> None:
+        self._rest()
+        self._loop.add_reader(self._socket, self.read)
+
+    def _rest(self) -> None:
+        self._loop.remove_reader(self._socket)
+        if self._again is not None:
+            self._again.cancel()
 
 
 class _Datagrams:
@@ -149,6 +204,23 @@ class _Datagrams:
         self._socket.close()
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def _listeners(address: Address) -> list[socket.socket]:
+    """One for each address of the name, as of ``localhost``, which has two."""
+    found = socket.getaddrinfo(
+        address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    listeners: list[socket.socket] = []
+    try:
+        for family, where in dict.fromkeys((family, where) for family, _, _, _, where in found):
+            listeners.append(socket.create_server(where[:2], family=family, backlog=100))
+            listeners[-1].setblocking(False)
+    except OSError:
+        for listener in listeners:
+            listener.close()
+        raise
+    return listeners
 
 
 def _datagram_socket(address: Address) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 
@@ -280,3 +281,79 @@ async def test_real_errors_and_aborts_are_told_apart(real_harness):
             await log.until(rows=row)
     failed = [bool(f) for b in log.batches for f in b.failed]
     assert failed == [True, False, True]
+
+
+async def until_read(reader: asyncio.StreamReader) -> bytes:
+    async with asyncio.timeout(5.0):
+        return await reader.read()
+
+
+async def test_lines_wait_to_be_read_together_until_the_balancer_is_read(fake_harness, monkeypatch):
+    monkeypatch.setattr("dial_haproxy.sources.GATHER_S", 3600.0)
+    async with fake_harness() as harness, reading_log(harness) as log:
+        _, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(GOOD)
+        await log.until(rows=1)
+        writer.write(GOOD * 4)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        assert log.rows == 1
+        await harness.adapter.read()
+        assert log.rows == 5
+        writer.close()
+
+
+async def test_more_connections_than_are_read_are_closed(fake_harness, monkeypatch):
+    monkeypatch.setattr("dial_haproxy.sources.MAX_CONNECTIONS", 1)
+    async with fake_harness() as harness, reading_log(harness) as log:
+        _, first = await asyncio.open_connection("127.0.0.1", harness.port)
+        first.write(GOOD)
+        await log.until(rows=1)
+        reader, second = await asyncio.open_connection("127.0.0.1", harness.port)
+        assert await until_read(reader) == b""
+        first.write(GOOD)
+        await log.until(rows=2)
+        first.close()
+        second.close()
+
+
+async def test_a_line_that_a_connection_ends_without_is_told(fake_harness):
+    async with fake_harness() as harness, reading_log(harness) as log:
+        _, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(GOOD + GOOD[:20])
+        writer.close()
+        await log.until(rows=1, malformed=1)
+
+
+async def test_without_descriptors_a_connection_is_taken_once_there_is_one(
+    fake_harness, monkeypatch
+):
+    monkeypatch.setattr("dial_haproxy.sources._RETRY_S", 0.01)
+    refusals = [OSError(errno.EMFILE, "Too many open files")] * 3
+    accept = socket.socket.accept
+
+    def exhausted(listener):
+        if refusals:
+            raise refusals.pop()
+        return accept(listener)
+
+    async with fake_harness() as harness, reading_log(harness) as log:
+        monkeypatch.setattr(socket.socket, "accept", exhausted)
+        _, writer = await asyncio.open_connection("127.0.0.1", harness.port)
+        writer.write(GOOD)
+        await log.until(rows=1)
+        assert refusals == []
+        writer.close()
+
+
+async def test_every_address_of_a_name_is_listened_on():
+    port = free_port()
+    adapter = adapter_on(f"tcp://localhost:{port}", log_format="dial")
+    addresses = {found[4][0] for found in socket.getaddrinfo("localhost", port)}
+
+    def write():
+        for address in addresses:
+            with socket.create_connection((address, port)) as sender:
+                sender.sendall(GOOD)
+
+    assert (await read_until(adapter, len(addresses), write)).rows == len(addresses)
