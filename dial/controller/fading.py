@@ -30,14 +30,12 @@ def means(history: Apparent) -> tuple[Floats, Floats]:
     sd = np.where(known, history.sd, 0.0) * counts
     fades, alike = np.exp(-history.relaxations), _alike(history.relaxations)
     # Errors of the intervals gone by, each as it goes together with the present one's.
-    along, last = np.zeros((2, *weight.shape))
-    variance = np.zeros(weight.shape)
-    for at in range(known.shape[-1]):
-        there = known[..., at]
-        along = np.where(there, along * fades[..., at] + last * alike[..., at], along)
-        variance += sd[..., at] * (sd[..., at] + 2.0 * along)
-        last = np.where(there, sd[..., at], last)
-    return total / weight, np.sqrt(variance) / weight
+    along, last, variance = np.zeros((3, *weight.T.shape))
+    for there, own, fade, together in zip(known.T, sd.T, fades.T, alike.T, strict=True):
+        along = np.where(there, along * fade + last * together, along)
+        variance += own * (own + 2.0 * along)
+        last = np.where(there, own, last)
+    return total / weight, np.sqrt(variance.T) / weight
 
 
 def scatter(history: Apparent, means: Floats) -> Floats:

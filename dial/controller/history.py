@@ -262,7 +262,8 @@ class Witnesses:
         return _apparent(fields.rate, fields.rate_sd, np.full_like(fields.rate, LONG))
 
     def _fields(self, rows: Ints) -> Read:
-        return Read(*np.moveaxis(self._history.read[rows], -2, 0))
+        read = self._history.read[rows]
+        return Read(*(read[..., at, :] for at in range(read.shape[-2])))
 
 
 def _apparent(mean: object, sd: object, relaxations: object) -> Apparent:
