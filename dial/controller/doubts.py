@@ -105,16 +105,14 @@ def in_doubt(
 
 def _seem_slower(groups: ControlGroups, rows: Ints, least: float) -> set[int]:
     """Which of the backends in these rows two witnesses call slower, or the disk."""
-    rows, found = rows[groups.noise.alike[rows]], set[int]()
-    for intervals in _INTERVALS:
-        over = np.full(rows.size, intervals)
-        by_disk = _say_slower(groups.by_disk_wait(rows, over), least, SURE_DEVIATIONS)
-        by_t_x = _say_slower(groups.by_t_x(rows, over), least, _LIKELY)
-        # Most are not: the second witness is asked of those that the first calls slower.
-        slower, over = rows[by_t_x], over[by_t_x]
-        at_cpu = _say_slower(groups.by_cpu_residence(slower, over), least, _LIKELY)
-        found.update(rows[by_disk].tolist(), slower[at_cpu].tolist())
-    return found
+    rows = rows[groups.noise.alike[rows]]
+    over, rows = np.repeat(_INTERVALS, rows.size), np.tile(rows, len(_INTERVALS))
+    by_disk = _say_slower(groups.by_disk_wait(rows, over), least, SURE_DEVIATIONS)
+    by_t_x = _say_slower(groups.by_t_x(rows, over), least, _LIKELY)
+    # Most are not: the second witness is asked of those that the first calls slower.
+    slower, over = rows[by_t_x], over[by_t_x]
+    at_cpu = _say_slower(groups.by_cpu_residence(slower, over), least, _LIKELY)
+    return {*rows[by_disk].tolist(), *slower[at_cpu].tolist()}
 
 
 def _say_slower(compared: Iterable[Comparison | NoData], least: float, deviations: float) -> Bools:

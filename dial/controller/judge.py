@@ -210,18 +210,18 @@ def _resource_witnesses(
     found = np.zeros(where.size, np.bool_)
     if policy.strategies.detect == "band":
         return found
-    least = policy.guards.engage_rho_bg
+    least, times = policy.guards.engage_rho_bg, len(_SHORT_INTERVALS) + 1
     for rho_bg, beside in (
         (1.0 - 1.0 / looks.read.slowdown, groups.by_cpu_time),
         (looks.read.wait, groups.by_cpu_wait),
         (looks.read.disk, groups.by_disk_wait),
     ):
         rows = np.flatnonzero(where & (rho_bg >= least))
-        since_calm = known.uneasy_intervals[rows] + 1
-        for intervals in (*(np.full(rows.size, few) for few in _SHORT_INTERVALS), since_calm):
-            compared = beside(rows, intervals)
-            surely = (not isinstance(one, NoData) and one.exceeds(least) for one in compared)
-            found[rows] |= np.fromiter(surely, np.bool_, rows.size)
+        short = np.repeat(_SHORT_INTERVALS, rows.size)
+        intervals = np.append(short, known.uneasy_intervals[rows] + 1)
+        compared = beside(np.tile(rows, times), intervals)
+        surely = (not isinstance(one, NoData) and one.exceeds(least) for one in compared)
+        found[rows] = np.fromiter(surely, np.bool_).reshape(times, -1).any(axis=0)
     return found
 
 
