@@ -10,6 +10,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 from threading import Thread
+from time import sleep
 
 import pytest
 
@@ -201,6 +202,76 @@ def test_what_is_not_http_is_a_failure_not_a_crash(clients: list[Client]) -> Non
         assert pusher_to(f"http://127.0.0.1:{server.getsockname()[1]}", clients, outbox).step() > 0
         thread.join()
     assert len(outbox) == 1
+
+
+YES = b"HTTP/1.1 202 Accepted\r\n"
+
+
+@pytest.mark.parametrize(
+    ("pieces", "goes_on"),
+    [
+        ([YES + b"date: now\r\ncontent-length: 2\r\n\r\n{}"], True),
+        ([YES + b"Content-Length: 2\r\n\r\n", b"{", b"}"], True),
+        ([YES, b"Content-Length: 2\r\n\r\n{}"], True),
+        ([b"HTTP/1.1 204 No Content\r\nContent-Length: 0\r\n\r\n"], True),
+        ([YES + b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n"], True),
+        ([YES + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}"], False),
+        ([YES + b"Content-Length: 12345\r\n\r\n" + 12345 * b" "], True),
+        ([b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}"], False),
+    ],
+)
+def test_a_yes_is_understood_however_it_is_put(
+    clients: list[Client], pieces: list[bytes], goes_on: bool
+) -> None:
+    """On the same connection, where the answer leaves it open; nothing of it is left over there."""
+    peers: list[int] = []
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5.0)
+
+        def answer() -> None:
+            for at in range(1 if goes_on else 2):
+                peer, _ = server.accept()
+                with peer:
+                    for _ in range(2 if goes_on else 1):
+                        peers.append(at)
+                        received = b""
+                        while not received.endswith(b"body"):
+                            received += peer.recv(65_536)
+                        for piece in pieces:
+                            peer.sendall(piece)
+                            sleep(0.02)
+
+        thread = Thread(target=answer)
+        thread.start()
+        client = Client(parse_endpoint(f"http://127.0.0.1:{server.getsockname()[1]}"), TOKEN)
+        clients.append(client)
+        outcomes = [client.post(b"body") for _ in range(2)]
+        thread.join()
+    assert outcomes == [Outcome(Kind.ACCEPTED)] * 2
+    assert peers == ([0, 0] if goes_on else [0, 1])
+
+
+def test_a_yes_that_is_cut_short_is_asked_for_again(clients: list[Client]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(5.0)
+
+        def answer() -> None:
+            peer, _ = server.accept()
+            with peer:
+                for length in (2, 9):
+                    peer.recv(65_536)
+                    peer.sendall(YES + b"Content-Length: %d\r\n\r\n{}" % length)
+            peer, _ = server.accept()
+            with peer:
+                peer.recv(65_536)
+                peer.sendall(YES + b"Content-Length: 2\r\n\r\n{}")
+
+        thread = Thread(target=answer)
+        thread.start()
+        client = Client(parse_endpoint(f"http://127.0.0.1:{server.getsockname()[1]}"), TOKEN)
+        clients.append(client)
+        assert [client.post(b"body").kind for _ in range(2)] == [Kind.ACCEPTED] * 2
+        thread.join()
 
 
 def test_a_connection_closed_while_idle_is_made_anew_at_once(
