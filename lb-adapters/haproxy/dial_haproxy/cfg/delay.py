@@ -21,8 +21,9 @@ from dial_haproxy.cfg.service import (
 from dial_haproxy.config import Rules, expected_delay, is_rules_variable
 
 MOST_SERVERS = 16
-"""Each server is eight rules for each request: with 3, 10 and 32 they took HAProxy 2.6 8, 13 and
-36 us of CPU time more for a request, which took it 18 to 22 without (medians of five)."""
+"""Each server is seven rules for each request whose servers' weights differ: with 3, 10 and 32 they
+took HAProxy 2.6 8, 13 and 36 us of CPU time more for a request, which took it 18 to 22 without
+(medians of five; with an eighth that is only for who has a limit now)."""
 
 SOONER_STILL = (
     "with rules for the shortest expected delay before 'balance' requests are served sooner still: "
