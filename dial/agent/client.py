@@ -65,12 +65,17 @@ class Endpoint:
 
     @property
     def authority(self) -> str:
-        """Host and port, as a URL and the header ``Host`` have them."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}"
+        """What the header ``Host`` says: no port where it is the usual one (RFC 9110, 4.2.3)."""
+        usual = 443 if self.secure else 80
+        return self._bracketed if self.port == usual else f"{self._bracketed}:{self.port}"
+
+    @property
+    def _bracketed(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
 
     def __str__(self) -> str:
-        return f"{'https' if self.secure else 'http'}://{self.authority}{self.path}"
+        scheme = "https" if self.secure else "http"
+        return f"{scheme}://{self._bracketed}:{self.port}{self.path}"
 
 
 def parse_endpoint(url: str) -> Endpoint:
@@ -192,8 +197,8 @@ class Client:
         return line.replace(self._token, "[token]")[:_MOST_MESSAGE_CHARS]
 
 
-_YES = re.compile(rb"HTTP/1\.1 2\d\d [^\r\n]*\r\n(?:[^\r\n]+\r\n)+\r\n")
-_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,4})\r\n", re.IGNORECASE)
+_YES = re.compile(rb"HTTP/1\.1 20[0-2] [^\r\n]*\r\n(?:[^\r\n]+\r\n)+\r\n")
+_LENGTH = re.compile(rb"\r\ncontent-length: *(\d{1,4})(?=\r\n)", re.IGNORECASE)
 _OTHERWISE = re.compile(rb"\r\n(?:transfer-encoding|connection):", re.IGNORECASE)
 """A body of a length that is not told beforehand, or a connection that ends with it."""
 
@@ -213,6 +218,8 @@ def _says_yes(connected: socket.socket) -> bool:
     if head is None or _OTHERWISE.search(head[0]) or len(found := _LENGTH.findall(head[0])) != 1:
         return False
     left = len(head[0]) + int(found[0])
+    if len(seen) > left:
+        return False  # What comes after it is no answer to anything.
     while left:
         taken = connected.recv(left)
         if not taken:

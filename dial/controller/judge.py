@@ -221,7 +221,7 @@ def _resource_witnesses(
         intervals = np.append(short, known.uneasy_intervals[rows] + 1)
         compared = beside(np.tile(rows, times), intervals)
         surely = (not isinstance(one, NoData) and one.exceeds(least) for one in compared)
-        found[rows] = np.fromiter(surely, np.bool_).reshape(times, -1).any(axis=0)
+        found[rows] |= np.fromiter(surely, np.bool_).reshape(times, -1).any(axis=0)
     return found
 
 

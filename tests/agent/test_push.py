@@ -217,6 +217,8 @@ YES = b"HTTP/1.1 202 Accepted\r\n"
         ([YES + b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\n{}\r\n0\r\n\r\n"], True),
         ([YES + b"Content-Length: 2\r\nConnection: close\r\n\r\n{}"], False),
         ([YES + b"Content-Length: 12345\r\n\r\n" + 12345 * b" "], True),
+        ([YES + b"Content-Length: 2\r\nContent-Length: 2\r\n\r\n{}"], True),
+        ([YES + b"Content-Length: 2\r\n\r\n{}what follows"], True),
         ([b"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\n{}"], False),
     ],
 )

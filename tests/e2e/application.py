@@ -87,7 +87,9 @@ class Proxy:
         self.members = members
         self.runtime = directory / "haproxy.sock"
         self.log_host, self.log_port = log_address()
-        self.rules = expected_delay("app", list(members)) if by_delay else Rules((), ())
+        self.rules = Rules((), ())
+        if by_delay:
+            self.rules = expected_delay("app", list(members), balance="roundrobin")
         self._client = RuntimeClient(Address("unix", path=str(self.runtime)), 5.0)
         self._process: asyncio.subprocess.Process | None = None
 

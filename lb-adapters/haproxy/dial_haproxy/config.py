@@ -138,7 +138,7 @@ def expected_delay(
     servers
         Names of its servers, backup ones left out.
     limited
-        Those of them with a ``maxconn``; no others have a queue.
+        Those of them with a ``maxconn``.
     backups_at_once
         Backup servers that HAProxy uses at the same time: with ``option allbackups`` all, else 1,
         and 0 where there is none.
@@ -158,32 +158,34 @@ def expected_delay(
     uneven: list[str] = []
     weights = [f"srv_weight({service}/{name})" for name in servers]
     if balance == LEASTCONN and len(weights) > 1:
-        differ = " or ".join(f"!{{ {it},sub(txn.dial_weight) eq 0 }}" for it in weights[1:])
-        rules += [set_var("weight", weights[0]), set_var("uneven", _if("bool(true)", differ))]
+        rules.append(set_var("weight", weights[0]))
+        # One each: HAProxy takes 64 words a line.
+        rules += [
+            set_var("uneven", _if("bool(true)", f"!{{ {it},sub(txn.dial_weight) eq 0 }}"))
+            for it in weights[1:]
+        ]
         # What these rules then leave unset makes the conditions of all others false.
         uneven = ["{ var(txn.dial_uneven) -m bool }"]
     rules += [
         set_var("least", _if(f"int({_MOST})", *uneven)),
-        set_var("usable", _if("int(0)", *uneven)),
+        # Always: another section's rules may have counted for the same request.
+        set_var("usable", "int(0)"),
     ]
     for name, weight, changed in zip(servers, weights, last, strict=True):
         server = f"{service}/{name}"
-        is_limited = name in limited
         # Of one without a limit, or with 0, it is -1.
-        free = [f"!{{ srv_conn_free({server}) eq 0 }}"] if is_limited else []
+        free = [f"!{{ srv_conn_free({server}) eq 0 }}"] if name in limited else []
         up, it = f"{{ srv_is_up({server}) }}", f"{{ var(txn.dial_server) -m str {name} }}"
-        queued = ",add(txn.dial_queue)" if is_limited else ""
         # Below, 32 bits for the turn; above, the delay with 16 bits for its fraction.  What does
         # not go into 63 bits is _MOST, and so is a delay at weight 0.
         delay = (
-            f"srv_conn({server}){queued},add(1),mul(65536),div(txn.dial_weight),mul(4294967296),"
-            f"add({changed})"
+            f"srv_conn({server}),add(txn.dial_queue),add(1),mul(65536),div(txn.dial_weight),"
+            f"mul(4294967296),add({changed})"
         )
         less = "{ var(txn.dial_delay),sub(txn.dial_least) lt 0 }"
-        rules.append(set_var("weight", _if(weight, *uneven)))
-        if is_limited:
-            rules.append(set_var("queue", _if(f"srv_queue({server})", *uneven)))
         rules += [
+            set_var("weight", _if(weight, *uneven)),
+            set_var("queue", _if(f"srv_queue({server})", *uneven)),
             set_var("delay", _if(delay, *uneven)),
             set_var(
                 "usable",

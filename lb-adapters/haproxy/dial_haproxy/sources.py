@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import socket
 import stat
 from collections import deque
@@ -214,12 +215,20 @@ def _listeners(address: Address) -> list[socket.socket]:
     listeners: list[socket.socket] = []
     try:
         for family, where in dict.fromkeys((family, where) for family, _, _, _, where in found):
-            listeners.append(socket.create_server(where[:2], family=family, backlog=100))
-            listeners[-1].setblocking(False)
+            try:
+                listener = socket.create_server(where[:2], family=family, backlog=100)
+            except OSError as error:
+                if error.errno == errno.EAFNOSUPPORT and len(found) > 1:
+                    continue  # A host without IPv6 may have a name for it none the less.
+                raise
+            listener.setblocking(False)
+            listeners.append(listener)
     except OSError:
         for listener in listeners:
             listener.close()
         raise
+    if not listeners:
+        raise OSError(errno.EAFNOSUPPORT, os.strerror(errno.EAFNOSUPPORT))
     return listeners
 
 

@@ -12,7 +12,7 @@ import dial_haproxy
 from dial.adapter import Finding, Severity, apply_edits
 from dial_haproxy import check_files, snippet
 from dial_haproxy.cfg.check import check
-from dial_haproxy.cfg.delay import ELSEWHERE_AT_ONCE, REDISPATCH, SOONER_STILL
+from dial_haproxy.cfg.delay import ELSEWHERE_AT_ONCE, MOST_SERVERS, REDISPATCH, SOONER_STILL
 from dial_haproxy.cfg.lines import ConfigFile
 from dial_haproxy.cfg.log_format import reading
 from dial_haproxy.cfg.sections import parse
@@ -400,6 +400,23 @@ def test_rules_choose_among_more_servers_than_there_can_be_backup_ones(lines, co
     text = TEXT + "".join(f"    {line}\n" for line in lines)
     fixes = [f.fix for f in findings_of(text) if SOONER_STILL in f.what]
     assert [fix.endswith(condition) for fix in fixes] == [True] * (condition is not None)
+
+
+@pytest.mark.parametrize("balance", ["leastconn", "roundrobin"])
+def test_haproxy_takes_the_rules_of_as_many_servers_as_they_are_recommended_for(
+    tmp_path, haproxy_check, balance
+):
+    names = [f"s{n}" for n in range(MOST_SERVERS)]
+    servers = "".join(f"    server {name} 10.0.0.1:80 maxconn 9\n" for name in names)
+    text = f"{GLOBAL}{HTTP}{FRONTEND}backend app\n    balance {balance}\n{servers}"
+    (lines,) = [f.fix for f in findings_of(text) if SOONER_STILL in f.what]
+    in_global, in_backend = lines.removeprefix("in 'global':\n").split("in 'backend app':\n")
+    whole = text.replace(GLOBAL, GLOBAL + in_global) + in_backend + "\n"
+    path = tmp_path / "haproxy.cfg"
+    path.write_text(whole.replace("/run/s", str(tmp_path / "s")))
+    checked = haproxy_check(path)
+    assert checked.returncode == 0, checked.stderr
+    assert warnings(findings_of(whole)) == []
 
 
 def test_backends_of_similar_names_have_rules_of_their_own(tmp_path, haproxy_check):

@@ -21,9 +21,9 @@ from dial_haproxy.cfg.service import (
 from dial_haproxy.config import Rules, expected_delay, is_rules_variable
 
 MOST_SERVERS = 16
-"""Each server is seven rules for each request whose servers' weights differ: with 3, 10 and 32 they
-took HAProxy 2.6 8, 13 and 36 us of CPU time more for a request, which took it 18 to 22 without
-(medians of five; with an eighth that is only for who has a limit now)."""
+"""Each server is eight rules for each request while weights differ: with 3, 10 and 32 they took
+HAProxy 2.6 8, 13 and 36 us of CPU time more for a request, which took it 18 to 22 without (medians
+of five)."""
 
 SOONER_STILL = (
     "with rules for the shortest expected delay before 'balance' requests are served sooner still: "
@@ -46,7 +46,7 @@ ELSEWHERE_AT_ONCE = (
 at once.  With one of three servers not there, and three retries, requests took 2 s instead of none,
 and none with a 1 (HAProxy 2.6 and 3.4, roundrobin and leastconn)."""
 
-_OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|weight|queue|delay|server)\b")
+_OURS = re.compile(r"\bproc\.dial\.|\btxn\.dial_(least|usable|uneven|weight|queue|delay|server)\b")
 _OF_RULES = ("http-request", "http-after-response", "use-server")
 """What rules are made of: a line of another kind that names their variables is somebody else's."""
 
