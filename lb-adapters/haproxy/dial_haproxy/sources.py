@@ -218,7 +218,7 @@ def _listeners(address: Address) -> list[socket.socket]:
             try:
                 listener = socket.create_server(where[:2], family=family, backlog=100)
             except OSError as error:
-                if error.errno == errno.EAFNOSUPPORT and len(found) > 1:
+                if error.errno == errno.EAFNOSUPPORT:
                     continue  # A host without IPv6 may have a name for it none the less.
                 raise
             listener.setblocking(False)
