@@ -6,11 +6,17 @@ and timer comes late by as much, most at little load.  And while it runs, the co
 may be somebody else's: then all takes up to 1.8 times as long, which nobody counts.  Neither is a
 neighbour that the lab started, and both come and go with what else the hypervisor runs.
 
-The method: on each core of a run one process that runs while nothing else does (``SCHED_IDLE``).
-Whatever wakes up there runs at once; a group that has its quota back is let run at a tick, or when
-it yields, which it does each fiftieth of a millisecond or so.  In between it counts to a thousand,
-and how much CPU time that takes tells how quick the core is.  Where requests are work of their own
-(:class:`dial_lab.resources.Cost`) it does such work instead: compresses a page, a KiB at a time.
+The method: on each core of a run one process that runs while nothing else does (``SCHED_IDLE``, in
+an idle control group).  Whatever wakes up there runs at once; a group that has its quota back is
+let run at a tick, or when it yields, which it does each fiftieth of a millisecond or so.  Without
+the group it is idle to the lab's own session only: the kernel weighs sessions against each other
+(``sched_autogroup``), whoever is idle in them.  The lab's would have used up its part of each core
+with this, and its balancer would wait for a tick, 4 ms, behind a session that runs now and then
+(decision 75).
+
+In between it counts to a thousand, and how much CPU time that takes tells how quick the core is.
+Where requests are work of their own (:class:`dial_lab.resources.Cost`) it does such work instead:
+compresses a page, a KiB at a time.
 
 Measured in a busy hour of the hypervisor, two cores with 2 ms to do in each 10 ms, 15 s each, in
 turn, five times: of a core 0.1 to 1.4 % were stolen without it (median 0.9 %), and 0.07 to 0.13 %
@@ -39,8 +45,10 @@ from functools import partial
 from pathlib import Path
 from statistics import fmean, median_low
 
+from dial_lab.cgroups import Cgroups
 from dial_lab.pages import MEAN_KIB, pages
 from dial_lab.processes import Children
+from dial_lab.topology import make_idle_group
 
 _LINE_S = 0.25
 """For which one line is written."""
@@ -126,8 +134,12 @@ def in_words(slowdown: float, most: float) -> str:
     )
 
 
-def start(children: Children, cores: Iterable[int], *, of_work: bool = False) -> Restless:
+def start(
+    children: Children, cores: Iterable[int], cgroups: Cgroups, *, of_work: bool = False
+) -> Restless:
     """Start a program on each of the cores; they end with the children.
+
+    Their group is made for them, and goes with the machines (:mod:`dial_lab.topology`).
 
     Parameters
     ----------
@@ -135,16 +147,23 @@ def start(children: Children, cores: Iterable[int], *, of_work: bool = False) ->
         Among which.
     cores
         Their numbers.
+    cgroups
+        Of this computer.
     of_work
         Whether requests are work, and the programs are to do such work and not to count.
+
+    Raises
+    ------
+    LabError
+        If the group cannot be made.
     """
-    programs, out = {}, {}
+    programs, out, join = {}, {}, make_idle_group(cgroups)
     for core in cores:
         out[core] = children.log_dir / f"restless-{core}.txt"
         out[core].write_bytes(b"")
         argv = [sys.executable, "-m", "dial_lab.restless", f"--out={out[core]}"]
         argv += ["--of-work"] if of_work else []
-        programs[core] = children.start(f"restless-{core}", argv, cores=[core])
+        programs[core] = children.start(f"restless-{core}", argv, cores=[core], join=join)
     return Restless(programs, out)
 
 

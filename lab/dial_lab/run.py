@@ -170,9 +170,10 @@ def _site(
     scenario = request.scenario
     wanted = ApacheOnCpu() if request.app == "apache" else scenario.resource
     apart, of_work = wanted.victim_apart, wanted.cost.of_work
+    cgroups = host_cgroups()
     with (
         exclusive(),
-        machines(host_cgroups(), MACHINES, cores, apart=apart, of_work=of_work) as built,
+        machines(cgroups, MACHINES, cores, apart=apart, of_work=of_work) as built,
         Children(directory) as children,
         ExitStack() as tenants,
     ):
@@ -180,7 +181,7 @@ def _site(
         os.sched_setaffinity(0, harness)
         try:
             # Where a cache is taken two cores are kept from resting while they share one.
-            awake = None if apart else restless.start(children, cores, of_work=of_work)
+            awake = None if apart else restless.start(children, cores, cgroups, of_work=of_work)
             if request.guest == "uml":
                 view.note("booting: a kernel of its own for each machine's tenant")
             given = None

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from dial_lab import restless
+from dial_lab.cgroups import Cgroups
 from dial_lab.processes import Children
 from dial_lab.restless import Restless
+from dial_lab.topology import IDLE, machines
 
 WITHIN_S = 30.0
 
@@ -67,14 +69,15 @@ def test_of_a_core_that_always_had_something_else_to_do_nobody_knows(tmp_path: P
     assert awake.slowdown([0, 1], 0.0, 2.0) is None
 
 
+@pytest.mark.root
 @pytest.mark.parametrize("of_work", [False, True])
 def test_each_core_has_one_that_only_runs_while_nobody_else_does_there(
-    tmp_path: Path, *, of_work: bool
+    cgroups: Cgroups, tmp_path: Path, *, of_work: bool
 ) -> None:
     cores = sorted(os.sched_getaffinity(0))
-    with Children(tmp_path) as children:
+    with machines(cgroups, ["t1"], cores), Children(tmp_path) as children:
         began_s = time.monotonic()
-        awake = restless.start(children, cores, of_work=of_work)
+        awake = restless.start(children, cores, cgroups, of_work=of_work)
         while awake.slowdown(cores, began_s, time.monotonic()) is None:
             children.check()
             assert time.monotonic() < began_s + WITHIN_S
@@ -82,6 +85,9 @@ def test_each_core_has_one_that_only_runs_while_nobody_else_does_there(
         for core, program in awake.programs.items():
             assert os.sched_getscheduler(program.pid) == os.SCHED_IDLE
             assert os.sched_getaffinity(program.pid) == {core}
+            # Or it would be idle beside its own session's programs only.
+            assert str(program.pid) in (cgroups.cpu / IDLE / "cgroup.procs").read_text().split()
+        assert (cgroups.cpu / IDLE / "cpu.idle").read_text().strip() == "1"
         slowdown = awake.slowdown(cores, began_s, time.monotonic())
         assert slowdown is not None
         assert slowdown >= 1.0
