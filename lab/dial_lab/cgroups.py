@@ -107,6 +107,17 @@ class Cgroups:
         """
         _write(self.cpu / name / "cpu.idle", "1")
 
+    def create_idle(self, name: str) -> None:
+        """Make a group of what runs only while nobody else wants its core.
+
+        Raises
+        ------
+        LabError
+            If the kernel refuses, as before Linux 5.15.
+        """
+        self.create(name)
+        self.set_idle(name)
+
     def procs_files(self, name: str) -> tuple[Path, ...]:
         """The files into which a process writes its id to join ``name``."""
         return tuple(root / name / "cgroup.procs" for root in self.roots)

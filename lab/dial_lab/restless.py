@@ -48,7 +48,7 @@ from statistics import fmean, median_low
 from dial_lab.cgroups import Cgroups
 from dial_lab.pages import MEAN_KIB, pages
 from dial_lab.processes import Children
-from dial_lab.topology import make_idle_group
+from dial_lab.topology import IDLE
 
 _LINE_S = 0.25
 """For which one line is written."""
@@ -157,13 +157,16 @@ def start(
     LabError
         If the group cannot be made.
     """
-    programs, out, join = {}, {}, make_idle_group(cgroups)
+    cgroups.create_idle(IDLE)
+    programs, out = {}, {}
     for core in cores:
         out[core] = children.log_dir / f"restless-{core}.txt"
         out[core].write_bytes(b"")
         argv = [sys.executable, "-m", "dial_lab.restless", f"--out={out[core]}"]
         argv += ["--of-work"] if of_work else []
-        programs[core] = children.start(f"restless-{core}", argv, cores=[core], join=join)
+        programs[core] = children.start(
+            f"restless-{core}", argv, cores=[core], join=cgroups.procs_files(IDLE)
+        )
     return Restless(programs, out)
 
 

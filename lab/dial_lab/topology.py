@@ -70,7 +70,7 @@ MACHINE_WEIGHT = 100.0
 """Of a machine against whatever else this computer runs, which is no part of the experiment."""
 
 IDLE = f"{PREFIX}idle"
-"""The group of what runs only while nobody else wants its core; see :func:`make_idle_group`."""
+"""The group of what runs only while nobody else wants its core."""
 RESTLESS = f"{IDLE}/restless"
 """Of what does not let a core rest beside a neighbour in that (:mod:`dial_lab.two_cores`).  It is
 idle among the idle: beside another idle group it would have half of what nobody wants, and not what
@@ -231,19 +231,6 @@ class Machine:
     def neighbour_files(self) -> tuple[Path, ...]:
         """What a process of the neighbour writes its id to."""
         return self.cgroups.procs_files(self.bg)
-
-
-def make_idle_group(cgroups: Cgroups) -> tuple[Path, ...]:
-    """Make :data:`IDLE`; returns what a process writes its id to.
-
-    Raises
-    ------
-    LabError
-        If the kernel refuses, as before Linux 5.15.
-    """
-    cgroups.create(IDLE)
-    cgroups.set_idle(IDLE)
-    return cgroups.procs_files(IDLE)
 
 
 def host_cgroups() -> Cgroups:

@@ -110,7 +110,7 @@ from dial_lab.resources.base import (
     limit_s,
     require_another_core,
 )
-from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine, make_idle_group
+from dial_lab.topology import APART_CORES, IDLE, RESTLESS, Machine
 from dial_lab.vms import vms
 
 VICTIM_KIB = 2304
@@ -357,10 +357,9 @@ class LlcResource:
             scales = patiently(lambda: scales_that_serve(asked_rps, guess, served_rps))
             for machine in siblings:
                 start_sibling(machine, scales[machine.name])
-            make_idle_group(victim.cgroups)
+            victim.cgroups.create_idle(IDLE)
             victim.cgroups.create(_NEIGHBOUR)
-            victim.cgroups.create(RESTLESS)
-            victim.cgroups.set_idle(RESTLESS)
+            victim.cgroups.create_idle(RESTLESS)
             try:
                 yield addresses
             finally:
